@@ -68,6 +68,8 @@ def check_scalar(
     if np.shape(value) not in ((), shape):
         expected = f"a scalar or of shape {shape}" if shape else "a scalar"
         raise ValueError(f"{name} must be {expected}; got shape {np.shape(value)}: use jax.vmap")
+    if np.iscomplexobj(value):
+        raise ValueError(f"{name} must be real; got {describe(value)}")
     if not isinstance(value, HOST_NUMBERS):
         return
     numbers = np.asarray(value)

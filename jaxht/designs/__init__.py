@@ -198,7 +198,8 @@ def standardize(
         rank 1 that is never formed. Missing calls, which count as the mean, are then 0.
 
     Raises:
-        ValueError: if A is none of these, and for weights of a wrong shape.
+        ValueError: if A is none of these, for weights of a wrong shape, and for columns whose
+            squares over- or underflow.
 
     Cost: two passes over A, and a copy of it, but of genotypes and integers none; for an operator d
     products unless its norms are known.

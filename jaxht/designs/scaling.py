@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jaxht._checks import known_values
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.dense import Dense
@@ -171,12 +172,33 @@ def find_moments(A: Design, weights: Array | None = None) -> Moments:
     return Moments(mean, jnp.where(variance <= noise * square, 0, variance), square)
 
 
+def _check_squares(A: Design, weights: Array | None, variance: Array, square: Array) -> None:
+    """Raise ValueError where the squares of a column overflow or all underflow, as far as this is
+    known: the column would become 0."""
+    known = known_values(square)
+    if known is None:
+        return
+    is_lost = np.isinf(known) | np.isinf(np.asarray(variance))
+    if np.any(known == 0) and A.dense_array is not None:
+        is_entry = A.dense_array != 0
+        if weights is not None:
+            is_entry &= (weights > 0)[:, None]
+        is_lost |= (known == 0) & np.asarray(jnp.any(is_entry, axis=0))
+    if np.any(is_lost):
+        columns = np.flatnonzero(is_lost)[:5].tolist()
+        raise ValueError(
+            f"squares of columns {columns} of A over- or underflow in {np.dtype(A.dtype)}: give "
+            "these columns in other units"
+        )
+
+
 def standardize_columns(
     A: Design, with_mean: bool | Array, with_std: bool, weights: Array | None
 ) -> Standardized:
     """Scale columns to variance 1, and centre them, where this is asked for."""
     n = A.shape[0]
     mean, variance, square = find_moments(A, weights)
+    _check_squares(A, weights, variance, square)
     scale = jnp.where(variance > 0, jnp.sqrt(variance), 1) if with_std else jnp.ones_like(variance)
     mean = jnp.where(jnp.asarray(with_mean), mean, 0)
     # What is left of a constant column is rounding, which would be selected: it becomes 0.

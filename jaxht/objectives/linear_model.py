@@ -131,6 +131,9 @@ class LinearModel(SumOverSamples):
         _check_samples(model)
         shapes = {"l2": model.shape, "weights": model.weights_shape(shape[0]), "strata": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
+        _check_sum(model.weights, dtype)
+        if model.loss.has_unit:
+            _check_unit(model.y, dtype)
         model.loss.check(_present_targets(model))
         return cast_numbers(model, dtype)
 
@@ -378,9 +381,39 @@ def _check_samples(model: LinearModel) -> None:
         return
     shape = model.pred_shape
     check_array("offset", model.offset, f"an array of shape {shape}")
+    if np.iscomplexobj(model.offset):
+        raise ValueError(f"offset must be real; got dtype {model.offset.dtype}")
     if model.offset.shape != shape:
         raise ValueError(
             f"offset must have shape {shape}, that of the predictions; got {model.offset.shape}"
+        )
+
+
+def _check_sum(weights: Any, dtype: Any) -> None:
+    """Raise ValueError for weights whose sums, times squares of ordinary numbers, over- or underflow:
+    with such a sum the mean of any losses is 0."""
+    known = known_values(weights)
+    if known is None or known.ndim == 0 or known.size == 0:
+        return
+    largest = float(np.max(known))
+    numbers = np.finfo(dtype)
+    if largest > float(numbers.max) ** 0.5 or 0 < largest < float(numbers.tiny) ** 0.5:
+        raise ValueError(
+            f"weights must be neither huge nor tiny in {np.dtype(dtype)}; the largest is "
+            f"{largest:.3g}: divide them by it"
+        )
+
+
+def _check_unit(y: Any, dtype: Any) -> None:
+    """Raise ValueError for targets all of whose squares underflow: f is then 0 everywhere."""
+    known = known_values(y)
+    if known is None:
+        return
+    largest = float(np.max(np.abs(known), initial=0))
+    if 0 < largest < float(np.finfo(dtype).tiny) ** 0.5:
+        raise ValueError(
+            f"squares of y underflow in {np.dtype(dtype)}, the largest |y| is {largest:.3g}: give y "
+            "in a smaller unit"
         )
 
 

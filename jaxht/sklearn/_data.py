@@ -27,6 +27,8 @@ NumpyArray: TypeAlias = NDArray[Any]
 FORMATS = ("csr", "csc", "coo")
 #: Precisions that are computed in; other dtypes are converted to the first.
 DTYPES = (np.float64, np.float32)
+#: Below this the squares that are summed may have lost digits to underflow.
+LEAST_VARIANCE = np.finfo(float).tiny / np.finfo(float).eps ** 2
 
 
 def check_weights(sample_weight: Any, X: Any, shape: tuple[int, ...] | None = None) -> NumpyArray:
@@ -50,6 +52,13 @@ def check_weights(sample_weight: Any, X: Any, shape: tuple[int, ...] | None = No
         )
     if not np.any(weights):
         raise ValueError("sample_weight must not be zero for all samples")
+    largest = np.max(weights)
+    limits = np.finfo(weights.dtype)
+    if not float(limits.tiny) ** 0.5 <= largest <= float(limits.max) ** 0.5:
+        raise ValueError(
+            f"sample_weight must be neither huge nor tiny in {weights.dtype}; the largest is "
+            f"{largest:.3g}: divide it by that"
+        )
     return weights
 
 
@@ -223,20 +232,38 @@ def standardize(
     d = size - num_ones
     if scipy.sparse.issparse(X):
         centred: Any = np.arange(size) < d if with_mean and num_ones else with_mean
+        unit = np.ones(size)
+        if with_std:
+            X, unit = _ordinary_units(X)
         columns = jaxht.standardize(X, with_mean=centred, with_std=with_std, weights=weights)
-        return Columns(columns.design, np.asarray(columns.mean), np.asarray(columns.scale))
+        mean = np.asarray(columns.mean) * unit
+        return Columns(columns.design, mean, np.asarray(columns.scale) * unit)
     features = X[:, :d]
     share = weights / np.sum(weights, dtype=float)
     mean = np.einsum("i,ij->j", share, features)
     deviations = features - mean.astype(X.dtype)
-    variance = np.einsum("i,ij,ij->j", share, deviations, deviations)
+    with np.errstate(over="ignore"):
+        variance = np.einsum("i,ij,ij->j", share, deviations, deviations)
+    # In units of the largest, where squares over- or underflow.
+    unit = np.ones(d)
+    is_rough = ~((variance > LEAST_VARIANCE) & (variance < np.inf))
+    if np.any(is_rough) and with_std:
+        rough = deviations[:, is_rough].astype(float)
+        present = rough[weights > 0]
+        largest = np.max(np.abs(present), axis=0, initial=0)
+        largest = np.where(largest > 0, largest, 1)
+        rough /= largest
+        unit[is_rough] = largest
+        variance[is_rough] = np.einsum("i,ij,ij->j", share, rough, rough)
     # Variances within rounding errors of 0 are 0.
     noise = n * np.finfo(X.dtype).eps ** 2
     is_present = weights[:, None] > 0
     largest = np.max(features, axis=0, initial=-np.inf, where=is_present)
     least = np.min(features, axis=0, initial=np.inf, where=is_present)
-    is_constant = (variance <= noise * (mean**2 + variance)) | (largest == least)
-    scale = np.where(is_constant, 1, np.sqrt(variance)) if with_std else np.ones(d)
+    with np.errstate(over="ignore"):
+        squares = (mean / unit) ** 2 + variance
+    is_constant = (variance <= noise * squares) | (largest == least)
+    scale = np.where(is_constant, 1, unit * np.sqrt(variance)) if with_std else np.ones(d)
     if not with_mean:
         mean = np.zeros(d)
     features -= mean
@@ -246,6 +273,19 @@ def standardize(
     mean = np.append(mean, np.zeros(num_ones))
     scale = np.append(scale, np.ones(num_ones))
     return Columns(Dense(jax.device_put(X)), mean, scale)
+
+
+def _ordinary_units(X: Any) -> tuple[Any, NumpyArray]:
+    """A sparse matrix, and the units of its columns, 1 but where squares over- or underflow."""
+    largest = np.asarray(abs(X).max(axis=0).todense(), float).ravel()
+    numbers = np.finfo(X.dtype)
+    is_ordinary = (largest > float(numbers.tiny) ** 0.4) & (largest < float(numbers.max) ** 0.4)
+    unit = np.where(is_ordinary | (largest == 0), 1, largest)
+    if np.all(unit == 1):
+        return X, unit
+    columns = scipy.sparse.csc_matrix(X, dtype=float, copy=True)
+    columns.data /= np.repeat(unit, np.diff(columns.indptr))
+    return columns.astype(X.dtype), unit
 
 
 def multiply(design: Design, x: NumpyArray) -> NumpyArray:

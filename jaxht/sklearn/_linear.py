@@ -322,7 +322,15 @@ class LinearEstimator(SparseEstimator):
         columns = problem.columns
         if len(problem.objective.shape) == 2:
             x = np.swapaxes(x, -1, -2)
-        coefficients = x / columns.scale
+        with np.errstate(over="ignore"):
+            coefficients = x / columns.scale
+            overflows = np.isinf(coefficients.astype(dtype)) & np.isfinite(x)
+        if np.any(overflows):
+            features = np.flatnonzero(overflows.reshape(-1, x.shape[-1]).any(axis=0))
+            raise ValueError(
+                f"coefficients of features {features[:5].tolist()} overflow {dtype}: give these "
+                "columns of X in a smaller unit"
+            )
         intercepts = problem.target_mean - np.sum(columns.mean * coefficients, axis=-1)
         if problem.num_ones:
             intercepts = intercepts + coefficients[..., -1]

@@ -8,13 +8,16 @@ from jaxht._meshes import shard_automatically
 from jaxht._typing import Array
 from jaxht.constraints import Support
 from jaxht.diagnostics._models import likelihood, linear_model, refuse
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.positive_definite import inverse
 from jaxht.linalg.products import apply_weights
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 
 __all__ = ["standard_errors"]
+
+#: Of an entry of the inverse, relative, up to which it is one.
+LARGEST_ERROR = 0.01
 
 
 @shard_automatically
@@ -50,7 +53,8 @@ def standard_errors(
             themselves, which remains valid for many samples if the likelihood is misspecified.
 
     Returns:
-        Shaped like x, 0 off F; NaN where J + P is singular on F.
+        Shaped like x, 0 off F; NaN where J + P is singular on F, as far as rounding can tell:
+            for columns that depend on each other.
 
     Raises:
         ValueError: for objectives that are none of these, and where k_max is not known.
@@ -77,7 +81,11 @@ def standard_errors(
     H = rows.at[:, indices].get(mode="fill", fill_value=0)
     scale = model.normalise(jnp.ones((), H.dtype))
     padding = (indices == x.size).astype(H.dtype)
-    bread = inverse(H / scale + jnp.diag(padding))
+    information = H / scale + jnp.diag(padding)
+    bread = inverse(information)
+    # By what the other coefficients inflate each variance: its inverse is known up to rounding.
+    inflation = jnp.diagonal(information) * jnp.diagonal(bread)
+    is_determined = inflation * machine_eps(inflation) < LARGEST_ERROR
     if sandwich:
         squared_scores = model.sample_weights * model.loss.derivative(u, model.y) ** 2
         columns = model.design.columns(indices)
@@ -86,6 +94,7 @@ def standard_errors(
         ridge = support.gather(jnp.broadcast_to(model.penalty, model.shape), indices)
         meat = _dispersion(model, u, support) * (H - jnp.diag(ridge)) / scale
     variances = jnp.diagonal(matmul(bread, matmul(meat, bread)))
+    variances = jnp.where(is_determined, variances, jnp.nan)
     return support.scatter(jnp.sqrt(variances), indices)
 
 

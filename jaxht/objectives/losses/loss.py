@@ -22,6 +22,8 @@ class Loss(Protocol):
     is_separable: ClassVar[bool] = True
     #: Whether the derivative has a derivative, and ``smoothness`` a value.
     is_smooth: ClassVar[bool] = True
+    #: Whether targets have a unit, and the loss squares it.
+    has_unit: ClassVar[bool] = False
     #: Whether ``smoothness`` bounds the curvature at every u; else at ordinary predictions.
     is_bounded: ClassVar[bool] = True
     #: Whether it has a conjugate, as a :class:`ScalarLoss` has.

@@ -74,6 +74,7 @@ class SquaredNormLoss(Loss):
     """
 
     family = "gaussian"
+    has_unit = True
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""

@@ -27,6 +27,7 @@ class SquaredLoss(UnitCurvatureLoss):
     """
 
     family = "gaussian"
+    has_unit = True
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""
@@ -73,6 +74,8 @@ class HuberLoss(UnitCurvatureLoss):
         >>> HuberLoss().value(jnp.array([1.0, 4.0]), jnp.zeros(2)).tolist()
         [0.5, 3.5]
     """
+
+    has_unit = True
 
     delta: Numeric = 1.0
 
