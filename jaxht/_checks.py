@@ -100,6 +100,7 @@ def no_array(name: str, value: Any, expected: str) -> ValueError:
     if hasattr(value, "to_numpy"):  # of pandas and its like
         hint = f": pass {name}.to_numpy()"
     elif isinstance(value, list | tuple):
+        host_array(name, value)
         hint = f": pass np.asarray({name})"
     return ValueError(f"{name} must be {expected}; got {describe(value)}{hint}")
 

@@ -346,6 +346,18 @@ WRONG = {
         r"groups must be an array of integers of shape \(4,\); got list: pass np.asarray\(groups\)",
         solved(constraint=jaxht.Groups(1, [0, 0, 1, 1])),
     ),
+    "groups are lists of members": (
+        r"groups must be an array of integers of shape \(4,\); got lists of members, which jaxht.LatentGroups",
+        solved(constraint=jaxht.Groups(1, [[0], [1, 2, 3]])),
+    ),
+    "groups of entries are lists of members": (
+        r"groups must be an array of integers of shape \(4,\); got lists of members, which jaxht.LatentGroups",
+        solved(constraint=jaxht.SparsePerGroup(k=1, groups=[[0], [1, 2, 3]])),
+    ),
+    "y has lists of different lengths": (
+        r"y must be an array; got lists of different lengths",
+        lambda: jaxht.LeastSquares(np.eye(4, dtype=np.float32), [[0.0], [1.0, 2.0]]).prepare(),
+    ),
     "a bound is text": (
         r"bounds: lower must be a number.*got '0'",
         solved(constraint=Sparse(2, bounds=("0", None))),

@@ -20,6 +20,7 @@ from jaxht.linalg.selection import k_largest_mask
 __all__ = [
     "Constraint",
     "SelectionConstraint",
+    "check_groups",
     "check_selection",
     "check_sparsity",
     "rank_first",
@@ -306,3 +307,13 @@ def pad_rows(values: Any, shape: tuple[int, ...], num_added: int) -> Any:
     if values is None:
         return None
     return np.pad(np.broadcast_to(values, shape), [(0, num_added)] + [(0, 0)] * (len(shape) - 1))
+
+
+def check_groups(groups: Any, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless ``groups`` may be the group of each coordinate."""
+    expected = f"an array of integers of shape {shape}"
+    if isinstance(groups, list | tuple) and any(isinstance(g, list | tuple) for g in groups):
+        raise ValueError(
+            f"groups must be {expected}; got lists of members, which jaxht.LatentGroups.build takes"
+        )
+    check_array("groups", groups, expected)

@@ -7,11 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_array, known_values
+from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.bounds import fill_bounds
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, pad_rows
+from jaxht.constraints.constraint import (
+    SelectionConstraint,
+    check_groups,
+    check_sparsity,
+    pad_rows,
+)
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -75,7 +80,7 @@ class Groups(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Groups":
         """Fill in the static bounds, and check what is known at trace time."""
         groups = self.groups
-        check_array("groups", groups, f"an array of integers of shape {shape}")
+        check_groups(groups, shape)
         dtype = jnp.result_type(groups)
         if jnp.shape(groups) != shape or not jnp.issubdtype(dtype, jnp.integer):
             raise ValueError(

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_array, check_scalar, known_values
+from jaxht._checks import check_scalar, known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.bounds import clip
+from jaxht.constraints.constraint import check_groups
 from jaxht.constraints.sparse import Sparse
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import gather, mark_in_groups
@@ -159,7 +160,7 @@ class SparsePerGroup(Sparse):
     def _check_groups(self, shape: tuple[int, ...]) -> int:
         """The number of groups."""
         groups = self.groups
-        check_array("groups", groups, f"an array of integers of shape {shape}")
+        check_groups(groups, shape)
         if jnp.shape(groups) != shape or not jnp.issubdtype(groups.dtype, jnp.integer):
             raise ValueError(
                 f"groups must be integers of shape {shape}, one for each entry; got dtype "

@@ -4,9 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxht._dataclass import integer, pytree
+from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.design import Design
 
@@ -73,7 +73,7 @@ class RepeatedColumns(Design):
             return sums + self.columns(j[None])[0] ** 2
 
         zero = jnp.zeros(self.shape[0], self.dtype)
-        return jnp.sqrt(lax.fori_loop(jnp.int32(0), jnp.int32(self.shape[1]), add, zero))
+        return jnp.sqrt(fori_loop(jnp.int32(0), jnp.int32(self.shape[1]), add, zero))
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (p,)."""

@@ -267,7 +267,7 @@ def _start(sides: _Sides, u: Array) -> Array:
     def is_wide(bracket):
         return bracket[1] > 1
 
-    lower, width = lax.while_loop(is_wide, halve, (jnp.full_like(share, lowest), width))
+    lower, width = while_loop(is_wide, halve, (jnp.full_like(share, lowest), width))
     # In order where brackets are the same.
     return lower + width * share
 
