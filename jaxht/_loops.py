@@ -139,6 +139,7 @@ def _vary(tree: Any, axes: frozenset[str]) -> Any:
             return leaf
         if hasattr(lax, "pcast"):
             return lax.pcast(jnp.asarray(leaf), missing, to="varying")
-        return lax.pvary(jnp.asarray(leaf), missing)  # JAX before 0.9
+        before_0_9: Any = lax
+        return before_0_9.pvary(jnp.asarray(leaf), missing)
 
     return jax.tree.map(add_axes, tree)

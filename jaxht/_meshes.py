@@ -89,6 +89,6 @@ def _explicit_mesh(leaves: list[Any]) -> Any:
         if isinstance(leaf, jax.Array):
             mesh: Any = jax.typeof(leaf).sharding.mesh
             if mesh.explicit_axes:
-                is_traced = isinstance(leaf, jax.core.Tracer)
-                return mesh if is_traced else leaf.sharding.mesh
+                sharding: Any = leaf.sharding
+                return mesh if isinstance(leaf, jax.core.Tracer) else sharding.mesh
     return None

@@ -172,6 +172,7 @@ def test_groups_and_designs_agree():
         for A, constraint in (
             (X, jaxht.Groups(groups=pairs)),
             (X, jaxht.Groups(groups=np.minimum(pairs, 7), keep=keep)),
+            (X, jaxht.SparsePerGroup(groups=pairs)),
             (sparse, Sparse()),
             (standardized, Sparse()),
         ):

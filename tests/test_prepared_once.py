@@ -58,7 +58,7 @@ def data(n):
     [
         (lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(2), jaxht.HTP()), 95),
         (lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(2)), 215),
-        (lambda A, y: L0Regressor(2).fit(A, y), 255),
+        (lambda A, y: L0Regressor(2).fit(A, y), 260),
     ],
     ids=["solve", "solve by default", "fit"],
 )

@@ -125,8 +125,9 @@ class Groups(SelectionConstraint):
         groups = known_values(self.groups)
         if groups is None:
             return None
+        first: Any = self.num_groups
         added = np.arange(num_added * math.prod(shape[1:]), dtype=groups.dtype)
-        added = self.num_groups + added // _largest_groups(groups, 1)
+        added = first + added // _largest_groups(groups, 1)
         added = added.reshape(num_added, *shape[1:])
 
         def pad(v: Any) -> Any:
@@ -136,7 +137,7 @@ class Groups(SelectionConstraint):
             self,
             groups=np.concatenate([groups, added]),
             keep=pad(self.keep),
-            num_groups=int(np.max(added, initial=self.num_groups - 1)) + 1,
+            num_groups=int(np.max(added, initial=first - 1)) + 1,
             bounds=None if self.bounds is None else tuple(map(pad, self.bounds)),
         )
 

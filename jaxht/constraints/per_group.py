@@ -1,5 +1,6 @@
 """Sparse vectors and matrices of which each group has few nonzero entries."""
 
+import math
 from typing import Any
 
 import jax
@@ -140,21 +141,21 @@ class SparsePerGroup(Sparse):
         restricted: Any = super().restrict(indices)
         return replace(restricted, groups=self.groups.ravel()[indices])
 
-    def pad(self, d: int, num_added: int) -> "SparsePerGroup":
-        """This constraint, prepared for a vector of d entries, with further coordinates at its end,
-        which are 0 and each a group; on the host."""
+    def pad(self, shape: tuple[int, ...], num_added: int) -> "SparsePerGroup":
+        """This constraint with further coordinates, each a group of its own."""
+        padded: Any = super().pad(shape, num_added)
         first: Any = self.num_groups
-        num_groups = first + num_added
-        added = np.arange(first, num_groups, dtype=np.int32)
+        num_entries = num_added * math.prod(shape[1:])
+        added = np.arange(first, first + num_entries, dtype=np.int32)
         per_group: Any = self.per_group
         if np.ndim(per_group):
-            per_group = np.append(np.asarray(per_group, np.int32), np.ones(num_added, np.int32))
-        padded: Any = super().pad(d, num_added)
+            per_group = np.append(np.asarray(per_group, np.int32), np.ones(num_entries, np.int32))
+        groups = np.asarray(self.groups, np.int32)
         return replace(
             padded,
-            groups=np.append(np.asarray(self.groups, np.int32), added),
+            groups=np.concatenate([groups, added.reshape(num_added, *shape[1:])]),
             per_group=per_group,
-            num_groups=num_groups,
+            num_groups=first + num_entries,
         )
 
     def _check_groups(self, shape: tuple[int, ...]) -> int:

@@ -183,7 +183,8 @@ class ReducedProblem:
         chosen = round_to_support(node, self.sizes(node.x), self.limit)
         constraint = self.relaxation.constraint
         (num_columns,) = self.relaxation.objective.shape
-        items = (0, constraint.num_items((num_columns,)) - len(chosen))
+        num_items: Any = constraint.num_items((num_columns,))
+        items = (0, num_items - len(chosen))
         columns = (0, num_columns - len(node.x))
         return NodeStart(
             Node(np.pad(node.included, items), np.pad(node.excluded, items, constant_values=True)),

@@ -231,7 +231,8 @@ class LinearModel(SumOverSamples):
         if self.loss.is_bounded:
             return 1.0
         u = self._of_present(self.linear_predictor(pred))
-        largest = jnp.max(self._of_present(self.loss.curvature(u, self.y)))
+        loss: Any = self.loss
+        largest = jnp.max(self._of_present(loss.curvature(u, self.y)))
         scale = self.curvature_bound() / largest
         return jnp.where((largest > 0) & jnp.isfinite(scale), scale, 1)
 
