@@ -76,6 +76,8 @@ class Sparse(SelectionConstraint):
         k_max = check_sparsity(self.k, self.k_max, math.prod(shape), self.keep, shape)
         prepared = replace(self, k_max=k_max)
         if self.nonnegative or self.bounds is not None:
+            bounds = None
+        if self.nonnegative or self.bounds is not None:
             bounds = fill_bounds(self.bounds, self.nonnegative, shape)
             prepared = replace(prepared, bounds=bounds)
         is_known = known_values(self.k) is not None and known_values(self.keep) is not None

@@ -116,8 +116,6 @@ def mark_features(which: Any, names: Any, d: int, argument: str = "always") -> N
 
 def read_overlap(groups: Any, names: Any, d: int) -> LatentGroups | None:
     """Groups that are lists of features, or masks (m, d); None for labels of the features."""
-    if groups is None:
-        return None
     listed = list(groups)
     are_lists = [isinstance(group, list | tuple | np.ndarray) for group in listed]
     if not any(are_lists):

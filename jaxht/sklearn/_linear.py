@@ -457,6 +457,8 @@ class L0Model(LinearEstimator):
         return Items(least, most, number, items, always)
 
     def _find_overlap(self, d: int) -> LatentGroups | None:
+        if self.groups is None:
+            return None
         return read_overlap(self.groups, getattr(self, "feature_names_in_", None), d)
 
     def _check_overlap(self) -> None:
