@@ -506,6 +506,32 @@ def test_derivatives_of_minimisers(name, design, bounded):
     np.testing.assert_allclose(along_reverse, np.vdot(weights, forward), rtol=1e-9)
 
 
+SCALE = 1.0
+
+
+def test_a_function_is_compiled_with_what_it_refers_to_now(monkeypatch):
+    """Globals, also of functions that it calls, and variables around it, of numbers and arrays."""
+    shift = np.zeros(4, np.float32)
+
+    def scaled(x):
+        return SCALE * x
+
+    def fun(x):
+        return jnp.sum((scaled(x) - 1 - shift) ** 2)
+
+    f = jaxht.Custom(fun, like=4)
+    samples = jaxht.FiniteSum(lambda x, a: fun(x) + a, jnp.zeros(3), like=4)
+
+    def solutions():
+        return [jaxht.solve(g, jaxht.Sparse(4), jaxht.HTP()).x[0] for g in (f, samples)]
+
+    np.testing.assert_allclose(solutions(), 1, rtol=1e-4)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    np.testing.assert_allclose(solutions(), 0.5, rtol=1e-4)
+    shift[0] = 1
+    np.testing.assert_allclose(solutions(), 1, rtol=1e-4)
+
+
 # ---- where there is no minimiser -----------------------------------------------------------------
 
 

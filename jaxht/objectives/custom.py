@@ -1,7 +1,9 @@
 """Any differentiable function as an objective."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import dataclasses
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from jaxht._checks import warn_of_rounding
-from jaxht._dataclass import mixed, pytree, static
+from jaxht._dataclass import mixed, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, ArrayTree, Numeric
 from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.operators import SymmetricOperator
@@ -36,6 +38,70 @@ def _template(like: Any) -> Template:
     return Template(structure, tuple(shapes))
 
 
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A function and the values that it refers to, by which it is compared: JAX compiles it anew
+    where one of them has changed."""
+
+    fun: Callable[..., Any]
+    values: tuple[Any, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.fun(*args)
+
+    @classmethod
+    def take(cls, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with its values as they are now; itself where it has none."""
+        if isinstance(fun, Snapshot):
+            fun = fun.fun
+        values = tuple(_referred_values(fun, set()))
+        return cls(fun, values) if values else fun
+
+
+# Bytes of an array up to which it is compared.
+MAX_COMPARED_BYTES = 2**20
+
+
+def _referred_values(fun: Any, visited: set[int]) -> Iterator[Any]:
+    """The numbers, texts and small arrays among the globals and the closure of a function, and of
+    the functions of its module that it refers to."""
+    if not isinstance(fun, types.FunctionType) or id(fun) in visited:
+        return
+    visited.add(id(fun))
+    found = {name: fun.__globals__.get(name) for name in _names(fun.__code__)}
+    for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    for name, value in sorted(found.items()):
+        if isinstance(value, types.FunctionType) and value.__module__ == fun.__module__:
+            yield from _referred_values(value, visited)
+        elif isinstance(value, bool | int | float | complex | str):
+            yield name, type(value), repr(value)
+        elif _is_comparable(value):
+            array = np.asarray(value)
+            yield name, str(array.dtype), array.shape, array.tobytes()
+
+
+def _is_comparable(value: Any) -> bool:
+    """Whether a value is an array whose entries are known, and few."""
+    is_array = isinstance(value, np.ndarray | np.generic | jax.Array)
+    if not is_array or isinstance(value, jax.core.Tracer) or value.dtype == object:
+        return False
+    is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+    return not is_key and value.nbytes <= MAX_COMPARED_BYTES
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The globals that a function and those within it may refer to."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names(constant)
+    return names
+
+
 @pytree
 class Custom(Objective):
     """A JAX function ``fun(x, *args)``, twice differentiable: a likelihood, a physical model, a
@@ -47,8 +113,11 @@ class Custom(Objective):
 
     Args:
         fun: a function of x and args that returns a real scalar, static. Every new function object
-            is compiled anew: define it once, and pass what changes as args. Globals that it refers
-            to count as they were when it was first traced, as under ``jax.jit``.
+            is compiled anew: define it once, and pass what changes as args. It is also compiled
+            anew where a number, a text or an array of up to 1 MB has changed among the globals and
+            the variables around it, and around functions of its module that it calls. Of larger
+            arrays, attributes of objects, and functions that are jitted a change is not seen, nor
+            in a jit of the caller.
         args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the
             variable's dtype, everything else is passed as it is.
         like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or
@@ -101,8 +170,8 @@ class Custom(Objective):
         zeros = [jnp.zeros(leaf.shape, x.dtype) for leaf in self.like.leaves]
         return ravel_pytree(jax.tree.unflatten(self.like.structure, zeros))[1](x)
 
-    def prepare(self) -> "Custom":
-        """This objective.
+    def prepare(self) -> Self:
+        """This objective, with what ``fun`` refers to as it is now.
 
         Raises:
             ValueError: unless ``fun`` maps such an x to a real scalar.
@@ -118,7 +187,7 @@ class Custom(Objective):
         is_scalar = isinstance(out, jax.ShapeDtypeStruct) and out.shape == ()
         if not is_scalar or not jnp.issubdtype(out.dtype, jnp.floating):
             raise ValueError(f"fun must return a real scalar; got {out}")
-        return self
+        return replace(self, fun=Snapshot.take(self.fun))
 
     def value(self, x: Array, pred: Array) -> Array:
         """f(x)."""

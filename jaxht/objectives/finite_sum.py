@@ -1,7 +1,7 @@
 """A mean over samples of any differentiable function."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,7 @@ class FiniteSum(Custom, SumOverSamples):
         """n."""
         return np.shape(jax.tree.leaves(self.samples)[0])[0]
 
-    def prepare(self) -> "FiniteSum":
+    def prepare(self) -> Self:
         """This objective.
 
         Raises:
@@ -94,8 +94,7 @@ class FiniteSum(Custom, SumOverSamples):
             check_array("weights", self.weights, f"an array of shape {shape}")
             if self.weights.shape != shape:
                 raise ValueError(f"weights must have shape {shape}; got {self.weights.shape}")
-        super().prepare()
-        return self
+        return super().prepare()
 
     def minibatch(self, indices: Array, weights: Array) -> "FiniteSum":
         """The objective ``sum_j weights_j f_{i_j}``."""
