@@ -338,6 +338,12 @@ class FunctionOfCoordinates:
     diagonal: Array
 
     @property
+    def is_coercive(self) -> bool:
+        """Whether the loss of a linear model is."""
+        f: Any = self.objective
+        return f.is_linear_model and f.loss.is_coercive
+
+    @property
     def is_positive(self) -> bool:
         """Whether the loss of a linear model is."""
         f: Any = self.objective

@@ -145,6 +145,11 @@ class GatheredModel:
     model: LinearModel
 
     @property
+    def is_coercive(self) -> bool:
+        """Whether the loss is."""
+        return self.model.loss.is_coercive
+
+    @property
     def is_positive(self) -> bool:
         """Whether the loss is."""
         return self.model.loss.is_positive

@@ -182,6 +182,7 @@ class CovarianceSelection:
     ridge: Array
 
     is_positive = False
+    is_coercive = False
 
     def predict(self, w: Array) -> Array:
         """W."""

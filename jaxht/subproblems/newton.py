@@ -101,6 +101,11 @@ class CoordinateFunction(SmoothFunction, Protocol):
     """A function that is to be minimised, whose predictions are linear in w."""
 
     @property
+    def is_coercive(self) -> bool:
+        """Whether it has a minimiser on every support: none is looked for far away."""
+        ...
+
+    @property
     def is_positive(self) -> bool:
         """Whether f > 0 everywhere, so that an f of 0 is rounding."""
         ...
@@ -321,6 +326,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         is_slow = accepted & (tau <= PROBED_TAU)
         is_slow &= (slope >= last_slope / STALLED_RATIO) & (slope <= LINEAR_RATIO * last_slope)
         probes = is_slow & (slope <= eps**PROBED_POWER * jnp.maximum(size, at_zero))
+        probes &= not f.is_coercive
         tau = jnp.where(accepted, jnp.maximum(tau / 100, min_tau), 10 * tau)
         running = ~ended & (tau < MAX_TAU)
         # Where f has become 0 up to rounding, all that is left to look at is w itself.
@@ -328,7 +334,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         is_zero = (last_size >= least * at_zero) & (last_size <= most * at_zero)
         move = jnp.where(running, move, here.w / num_probed)
         slope = jnp.where(running, slope, last_size)
-        probes = jnp.where(running, probes, is_zero)
+        probes = jnp.where(running, probes, is_zero & (not f.is_coercive))
         never = jnp.array(False)
         taken = _State(count + 1, running, converged, never, probes, here, tau, move, slope)
         return tree_where(state.probes, probed, taken)

@@ -22,6 +22,8 @@ class Loss(Protocol):
     is_separable: ClassVar[bool] = True
     #: Whether the derivative has a derivative, and ``smoothness`` a value.
     is_smooth: ClassVar[bool] = True
+    #: Whether it grows without end either way: f then has a minimiser on every support.
+    is_coercive: ClassVar[bool] = False
     #: Whether targets have a unit, and the loss squares it.
     has_unit: ClassVar[bool] = False
     #: Whether ``smoothness`` bounds the curvature at every u; else at ordinary predictions.

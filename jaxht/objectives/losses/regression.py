@@ -27,6 +27,7 @@ class SquaredLoss(UnitCurvatureLoss):
     """
 
     family = "gaussian"
+    is_coercive = True
     has_unit = True
 
     def value(self, u: Array, y: Array) -> Array:
@@ -76,6 +77,7 @@ class HuberLoss(UnitCurvatureLoss):
     """
 
     has_unit = True
+    is_coercive = True
 
     delta: Numeric = 1.0
 
@@ -188,6 +190,7 @@ class GammaLoss(ScalarLoss):
     """
 
     family = "gamma"
+    is_coercive = True
     is_bounded = False
 
     def smoothness(self, y: Array) -> Numeric:
