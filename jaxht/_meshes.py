@@ -89,6 +89,7 @@ def _explicit_mesh(leaves: list[Any]) -> Any:
         if isinstance(leaf, jax.Array):
             mesh: Any = jax.typeof(leaf).sharding.mesh
             if mesh.explicit_axes:
-                sharding: Any = leaf.sharding
-                return mesh if isinstance(leaf, jax.core.Tracer) else sharding.mesh
+                is_traced = isinstance(leaf, jax.core.Tracer)
+                sharding: Any = None if is_traced else leaf.sharding
+                return mesh if is_traced else sharding.mesh
     return None

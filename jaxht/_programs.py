@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-__all__ = ["PROGRAMS", "bounded_jit", "is_tracing"]
+__all__ = ["PROGRAMS", "TRACES", "bounded_jit", "is_tracing"]
 
 # Programs of the library that a process holds; then all are dropped. Each takes some hundreds of
 # kB, and up to 300 of the 65 530 pieces into which Linux lets a process divide its memory; beyond
@@ -25,7 +25,7 @@ class ProgramHolder(Protocol):
 
 
 class ProgramCount:
-    """The number of programs that all holders of a process hold."""
+    """The number of programs that several holders of a process hold."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -49,30 +49,33 @@ class ProgramCount:
             holder.drop_programs()
 
 
+#: What is compiled, and what is traced within other programs: each sweep traces its trial anew.
 PROGRAMS = ProgramCount()
+TRACES = ProgramCount()
 
 
-class _BoundedJit:
-    """See :func:`bounded_jit`."""
+class _CountedJit:
+    """A jitted function that counts what it traces."""
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(
+        self, function: Callable[..., Any], count: ProgramCount, options: dict[str, Any]
+    ) -> None:
         self._num_traces = 0
+        self._count = count
 
         @functools.wraps(function)
         def count_and_trace(*args: Any, **kwargs: Any) -> Any:
             self._num_traces += 1
             return function(*args, **kwargs)
 
-        functools.update_wrapper(self, function)
         self._jitted: Any = jax.jit(count_and_trace, **options)
-        PROGRAMS.register(self)
+        count.register(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = self._num_traces
         found = self._jitted(*args, **kwargs)
-        # Within another program it is none of its own.
-        if self._num_traces != before and not is_tracing():
-            PROGRAMS.add()
+        if self._num_traces != before:
+            self._count.add()
         return found
 
     def drop_programs(self) -> None:
@@ -81,7 +84,16 @@ class _BoundedJit:
 
 def bounded_jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """``jax.jit`` for functions of the library, which are compiled for many shapes."""
-    return _BoundedJit(function, **options)
+    compiled = _CountedJit(function, PROGRAMS, options)
+    traced = _CountedJit(function, TRACES, options)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves = jax.tree.leaves((args, kwargs))
+        is_within = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+        return (traced if is_within else compiled)(*args, **kwargs)
+
+    return call
 
 
 def is_tracing() -> bool:

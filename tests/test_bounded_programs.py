@@ -3,13 +3,14 @@
 import gc
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxht
-from jaxht import _programs
-from jaxht._programs import PROGRAMS, bounded_jit
+from jaxht import _programs, sweep
+from jaxht._programs import PROGRAMS, TRACES, bounded_jit
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -79,3 +80,19 @@ def test_programs_within_another_are_not_counted(few):
     before = PROGRAMS.number
     assert int(outer(np.int32(3))) == 8
     assert PROGRAMS.number == before + 1
+
+
+def test_traces_of_sweeps_are_dropped(few):
+    """Each sweep traces its trial anew; what it compiles stays."""
+
+    def trial(key, cell):
+        A = jax.random.normal(key, (20, 6))
+        f = jaxht.LeastSquares(A, cell["scale"] * A[:, 0])
+        return {"value": jaxht.solve(f, jaxht.Sparse(1), jaxht.IHT()).value}
+
+    counts = []
+    for _ in range(6):
+        sweep.run(trial, {"scale": [1.0, 2.0]}, num_trials=2, workers=1)
+        counts.append(TRACES.number)
+    assert max(counts) <= few
+    assert PROGRAMS.number == 0
