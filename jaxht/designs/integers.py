@@ -54,7 +54,7 @@ class Integers(blockwise.Coded):
     missing: int | None = static(default=None)
 
     @classmethod
-    def build(cls, array: Any, missing: int | None = None, dtype: ArrayDType = float) -> "Integers":
+    def build(cls, array: Any, missing: Any = None, dtype: ArrayDType = float) -> "Integers":
         """Find what missing entries count as: the means of the others, by column; 0 where there are
         none.
 

@@ -89,7 +89,7 @@ def _is_comparable(value: Any) -> bool:
     is_array = isinstance(value, np.ndarray | np.generic | jax.Array)
     if not is_array or isinstance(value, jax.core.Tracer) or value.dtype == object:
         return False
-    is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+    is_key = jnp.issubdtype(value.dtype, jax.dtypes.extended)
     return not is_key and value.nbytes <= MAX_COMPARED_BYTES
 
 
