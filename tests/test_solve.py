@@ -854,3 +854,14 @@ def test_a_phase_diagram_is_one_compile(compiled):
 
     assert compiled(call([1, 2, 3], [2, 4], [0.1, 0.5])).count("diagram") == 1
     assert "diagram" not in compiled(call([3, 4, 5], [6, 5], [1.0, 0.2]))
+
+
+def test_more_coefficients_than_samples_are_warned_of():
+    A = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    for run in (
+        lambda: jaxht.solve(jaxht.LeastSquares(A, A[:, 0]), Sparse(6), jaxht.OMP()),
+        lambda: jaxht.path(jaxht.LeastSquares(A, A[:, 0]), Sparse(), jaxht.OMP(), ks=[2, 6]),
+    ):
+        with pytest.warns(UserWarning, match="k = 6 is above the number of samples, 5"):
+            run()
+    assert jaxht.solve(jaxht.LeastSquares(A, A[:, 0], 0.1), Sparse(6), jaxht.OMP()).succeeded

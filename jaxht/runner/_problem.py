@@ -1,5 +1,6 @@
 """The preparation of a run: arguments are checked once, and defaults filled in."""
 
+import warnings
 from typing import Any, TypeAlias
 
 import jax
@@ -102,9 +103,28 @@ def prepare(
     check_scalars(solver)
     check_scalars(stop)
     _check_key(key, solver)
+    _warn_of_few_samples(objective, constraint)
     stop = _complete(stop, constraint, solver, dtype)
     problem = cast_numbers(Problem(objective, constraint, solver, stop), dtype)
     return problem, _check_start(x0, objective), key
+
+
+def _warn_of_few_samples(objective: Any, constraint: Any) -> None:
+    """Warn where more coefficients than samples are asked for, without a ridge: as many as samples
+    fit any targets. What is traced is not looked at."""
+    if not constraint.selects_entries or not objective.is_linear_model:
+        return
+    l2 = 0 if objective.l2 is None else objective.l2
+    numbers = (constraint.k, l2)
+    if len(objective.shape) != 1 or any(isinstance(v, jax.core.Tracer) for v in numbers):
+        return
+    n = objective.num_samples
+    if constraint.k > n and np.all(np.asarray(l2) == 0):
+        warnings.warn(
+            f"k = {constraint.k} is above the number of samples, {n}: as many coefficients fit any "
+            "targets, and the result has no more; give a smaller k, or l2 > 0",
+            stacklevel=4,
+        )
 
 
 def _check_key(key: Any, solver: Solver) -> None:
