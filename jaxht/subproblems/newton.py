@@ -295,7 +295,10 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         has_room = jnp.all(trial == w - step)
         # Along columns that cancel, steps are rounding errors, which change hardly any prediction.
         is_long = _largest(trial_pred - pred) >= PROBED_CHANGE * _largest(pred)
-        recedes = falls & is_flat & is_long & has_room
+        # Where f rises there, a minimiser is between, however flat f is in units of the last slope.
+        least_rise = fine * jnp.maximum(jnp.abs(trial_value), eps * at_zero)
+        rises = jnp.vdot(there.gradient, trial - w) > least_rise
+        recedes = falls & is_flat & is_long & has_room & ~rises
         # Elsewhere, from so far, another refit could not tell.
         vanishes = trial_value <= math.sqrt(eps) * at_zero
         probed = state._replace(
