@@ -242,7 +242,7 @@ def test_neighbouring_k_share_a_program(name, caplog):
         caplog.clear()
         with jax.log_compiles(), caplog.at_level(logging.WARNING):
             assert clone(model).set_params(k=k).fit(X, y).k_ == k
-        programs.append(len(re.findall(r"Compiling (?:jit\()?_solve", caplog.text)))
+        programs.append(len(re.findall(r"Compiling (?:jit\()?solve_prepared", caplog.text)))
     assert programs == [1, 0, 0]
 
 

@@ -720,7 +720,7 @@ def test_numbers_do_not_recompile(solver, compiled):
             LeastSquares(A, Y, l2, mean=False), constraint, solver(step_size=eta), x0=x0, stop=stop
         )
 
-    assert compiled(call(3, 0.1, 0.5, 1e-3, np.zeros(D))).count("_solve") == 1
+    assert compiled(call(3, 0.1, 0.5, 1e-3, np.zeros(D))).count("solve_prepared") == 1
     for numbers in [
         (2, 1, 1, 0, [0] * D),
         (np.int64(4), np.float64(0.2), np.float32(0.5), np.float16(0.1), np.arange(D)),
@@ -733,7 +733,7 @@ def test_numbers_do_not_recompile(solver, compiled):
             jnp.ones(D, jnp.bfloat16),
         ),
     ]:
-        assert "_solve" not in compiled(call(*numbers))
+        assert "solve_prepared" not in compiled(call(*numbers))
 
 
 def test_neighbouring_sparsities_share_a_program(compiled):
@@ -761,7 +761,7 @@ def test_neighbouring_sparsities_share_a_program(compiled):
         )
         np.testing.assert_array_equal(result.support.mask, exact.support.mask)
         np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
-    assert programs.count("_solve") == 2
+    assert programs.count("solve_prepared") == 2
     k_max = jax.jit(
         lambda y: jaxht.solve(LeastSquares(big, y, mean=False), Sparse(5), HTP()).support.indices
     )(y).shape
@@ -790,7 +790,7 @@ def test_neighbouring_numbers_of_groups_share_a_program(compiled):
         exact = jaxht.solve(f, Groups(k, groups, k_max=k), HTP()) if k in (1, 10) else result
         np.testing.assert_array_equal(result.support.mask, exact.support.mask)
         np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
-    assert programs.count("_solve") == 2
+    assert programs.count("solve_prepared") == 2
 
 
 def test_neighbouring_numbers_of_large_groups_share_a_program(compiled):
@@ -806,7 +806,7 @@ def test_neighbouring_numbers_of_large_groups_share_a_program(compiled):
         )
         for k in (1, 4, 5, 8)
     ]
-    assert [found.count("_solve") for found in programs] == [1, 0, 1, 0]
+    assert [found.count("solve_prepared") for found in programs] == [1, 0, 1, 0]
 
 
 def test_neighbouring_numbers_of_edges_share_a_program(compiled):
@@ -829,7 +829,7 @@ def test_neighbouring_numbers_of_edges_share_a_program(compiled):
         exact = jaxht.solve(f, jaxht.Edges(k, k_max=k), HTP()) if k == 4 else result
         np.testing.assert_array_equal(result.support.mask, exact.support.mask)
         np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
-    assert programs.count("_solve") == 2
+    assert programs.count("solve_prepared") == 2
 
 
 def test_a_phase_diagram_is_one_compile(compiled):

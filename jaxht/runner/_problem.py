@@ -114,12 +114,14 @@ def _warn_of_few_samples(objective: Any, constraint: Any) -> None:
     fit any targets. What is traced is not looked at."""
     if not constraint.selects_entries or not objective.is_linear_model:
         return
-    l2 = 0 if objective.l2 is None else objective.l2
-    numbers = (constraint.k, l2)
-    if len(objective.shape) != 1 or any(isinstance(v, jax.core.Tracer) for v in numbers):
+    numbers = (constraint.k, objective.l2, objective.weights)
+    if any(isinstance(number, jax.core.Tracer) for number in numbers):
         return
-    n = objective.num_samples
-    if constraint.k > n and np.all(np.asarray(l2) == 0):
+    n = objective.A.shape[0]
+    if objective.weights is not None:
+        n = np.count_nonzero(objective.weights)
+    has_ridge = objective.l2 is not None and np.any(objective.l2)
+    if constraint.k > n and not has_ridge and len(objective.shape) == 1:
         warnings.warn(
             f"k = {constraint.k} is above the number of samples, {n}: as many coefficients fit any "
             "targets, and the result has no more; give a smaller k, or l2 > 0",
