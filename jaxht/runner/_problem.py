@@ -114,16 +114,15 @@ def _warn_of_few_samples(objective: Any, constraint: Any) -> None:
     fit any targets. What is traced is not looked at."""
     if not constraint.selects_entries or not objective.is_linear_model:
         return
-    numbers = (constraint.k, objective.l2, objective.weights)
-    if any(isinstance(number, jax.core.Tracer) for number in numbers):
+    k, l2, weights = constraint.k, objective.l2, objective.weights
+    # Within a trace nothing is computed of JAX's arrays.
+    if not isinstance(k, int | np.integer) or any(isinstance(v, jax.Array) for v in (l2, weights)):
         return
-    n = objective.A.shape[0]
-    if objective.weights is not None:
-        n = np.count_nonzero(objective.weights)
-    has_ridge = objective.l2 is not None and np.any(objective.l2)
-    if constraint.k > n and not has_ridge and len(objective.shape) == 1:
+    n = objective.A.shape[0] if weights is None else np.count_nonzero(weights)
+    has_ridge = l2 is not None and np.any(l2)
+    if k > n and not has_ridge and len(objective.shape) == 1:
         warnings.warn(
-            f"k = {constraint.k} is above the number of samples, {n}: as many coefficients fit any "
+            f"k = {k} is above the number of samples, {n}: as many coefficients fit any "
             "targets, and the result has no more; give a smaller k, or l2 > 0",
             stacklevel=4,
         )
