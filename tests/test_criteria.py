@@ -302,6 +302,18 @@ def test_no_term_of_rounding_errors_joins():
                     f, jaxht.Sparse(), jaxht.OMP(), ks=range(1, 9), criterion=criterion
                 )
                 assert int(found.k) == 2
+            both = jaxht.MultiResponse(X, np.stack([y, -3 * y], axis=1))
+            rows = jaxht.Groups(groups=np.repeat(np.arange(20)[:, None], 2, axis=1))
+            assert int(jaxht.criteria.choose_k(both, rows, jaxht.OMP(), ks=range(1, 9)).k) == 2
+
+            def split(held, X=X, y=y):
+                train = jaxht.LeastSquares(X, y, weights=1 - held)
+                return train, jaxht.LeastSquares(X, y, weights=held)
+
+            masks = (np.arange(100) % 5 == np.arange(5)[:, None]).astype(dtype)
+            for solver in (jaxht.OMP(), jaxht.HTP()):
+                held = jaxht.cross_validate(split, masks, jaxht.Sparse(), solver, ks=range(1, 9))
+                assert int(held.k) == 2
         for k in ("ebic", "gic", "cv"):
             fit = sklearn.L0Regressor(k, k_max=10).fit(X, y)
             assert fit.k_ == 2 and np.flatnonzero(fit.coef_).tolist() == [0, 3]

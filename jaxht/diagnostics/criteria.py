@@ -14,8 +14,7 @@ from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.diagnostics._models import likelihood
-from jaxht.linalg.full_precision import machine_eps
-from jaxht.objectives.linear_model import LeastSquares, LinearModel
+from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop
 from jaxht.runner._path import solve_path
@@ -284,21 +283,7 @@ def choose_k(
     return SparsityChoice(least_of(ks, values), values, results)
 
 
-# The residual of an exact fit has at most so many rounding errors of y.
-EXACT_FIT_ULPS = 1000.0
-
-
-def is_exact_fit(losses: Any, total: Any) -> Any:
-    """Whether losses of least squares are rounding errors of that of 0; of arrays of any kind."""
-    return losses <= (EXACT_FIT_ULPS * machine_eps(losses)) ** 2 * total
-
-
 def _follows_exact_fit(objective: Objective, results: Result) -> Array:
-    """Whether there is an exact fit of least squares before each entry, bool (m,)."""
-    losses = results.value
-    if not isinstance(objective, LeastSquares):
-        return jnp.zeros(losses.shape, bool)
-    zero = jnp.zeros_like(results.x[0])
-    total = objective.value(zero, objective.predict(zero))
-    is_exact = is_exact_fit(losses, total)
+    """Whether there is an exact fit before each entry, bool (m,)."""
+    is_exact = objective.exact_fits(results.value)
     return jnp.cumsum(is_exact) > is_exact

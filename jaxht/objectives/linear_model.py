@@ -14,7 +14,7 @@ from jaxht._checks import check_array, check_scalars, known_values, warn_of_roun
 from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Design, design
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.products import (
     Product,
@@ -27,6 +27,15 @@ from jaxht.objectives.losses import Loss, SquaredLoss
 from jaxht.objectives.objective import SumOverSamples, float_dtype
 
 __all__ = ["LeastSquares", "LinearModel", "Majorant", "WeightedGram"]
+
+
+# The residual of an exact fit has at most so many rounding errors of y.
+EXACT_FIT_ULPS = 1000.0
+
+
+def is_exact_fit(losses: Any, total: Any) -> Any:
+    """Whether losses of least squares are rounding errors of that of 0; of arrays of any kind."""
+    return losses <= (EXACT_FIT_ULPS * machine_eps(losses)) ** 2 * total
 
 
 def repeat_last(rows: Any, num_samples: int) -> Any:
@@ -235,6 +244,14 @@ class LinearModel(SumOverSamples):
         largest = jnp.max(self._of_present(loss.curvature(u, self.y)))
         scale = self.curvature_bound() / largest
         return jnp.where((largest > 0) & jnp.isfinite(scale), scale, 1)
+
+    def exact_fits(self, values: Array) -> Array:
+        """Which values of f are those of exact fits of squared errors; none for other losses. Cost:
+        n."""
+        if self.loss.family != "gaussian":
+            return super().exact_fits(values)
+        zero = jnp.zeros(self.shape, self.dtype)
+        return is_exact_fit(values, self.value(zero, jnp.zeros(self.pred_shape, self.dtype)))
 
     # ---- as a sum over samples ----
 

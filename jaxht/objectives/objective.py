@@ -85,6 +85,11 @@ class Objective(Protocol):
         is a bound."""
         return 1.0
 
+    def exact_fits(self, values: Array) -> Array:
+        """Which values of f, of any shape, are those of exact fits but for rounding errors, bool;
+        none where f does not tell."""
+        return jnp.zeros(values.shape, bool)
+
 
 @runtime_checkable
 class SumOverSamples(Objective, Protocol):

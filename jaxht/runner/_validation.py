@@ -45,7 +45,7 @@ class Validation:
             error: the one-standard-error rule of Breiman, Friedman, Olshen & Stone 1984, §3.4.3.
             Equal to k where the standard error is not known.
         losses: (m,), the objective of the held-out samples at each solution, in its units; infinite
-            where it is NaN.
+            where it is NaN, and 0 where squared errors are rounding errors.
         standard_errors: (m,), of the losses, from the variance of the held-out samples (NaN where
             the objective is no sum of their losses); of cross-validation, of the mean losses, from
             the variance of the folds.
@@ -122,6 +122,7 @@ def validate_prepared(
 
     losses, errors = jax.vmap(evaluate)(results.x)
     losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
+    losses = jnp.where(held_out.exact_fits(losses), 0, losses)
     k = least_of(ks, losses)
     k_1se = least_of(ks, losses, errors)
     return Validation(k, k_1se, losses, errors, results)

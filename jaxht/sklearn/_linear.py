@@ -17,10 +17,10 @@ from jaxht._checks import host_array
 from jaxht._programs import bounded_jit
 from jaxht.constraints import LatentGroups
 from jaxht.designs import Centred
-from jaxht.diagnostics.criteria import is_exact_fit
 from jaxht.exact import Certificate
 from jaxht.inference import Stability
 from jaxht.linalg.full_precision import default_precision
+from jaxht.objectives.linear_model import is_exact_fit
 from jaxht.runner._padding import pad_objective
 from jaxht.runner._path import pad_ks
 from jaxht.sklearn._data import (
