@@ -74,6 +74,7 @@ class SquaredNormLoss(Loss):
     """
 
     family = "gaussian"
+    is_coercive = True
     has_unit = True
 
     def smoothness(self, y: Array) -> Numeric:
