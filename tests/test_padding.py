@@ -20,6 +20,8 @@ from jaxht.runner._problem import prepare
 from jaxht.runner._sizes import round_shape
 from tests.util import precision
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 
 def columns(rng, n, d):
     """Correlated columns, and a linear predictor of three of them."""
