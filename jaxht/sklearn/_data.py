@@ -275,7 +275,9 @@ def standardize(
 
 def _ordinary_units(X: Any) -> tuple[Any, NumpyArray]:
     """A sparse matrix, and the units of its columns, 1 but where squares over- or underflow."""
-    largest = np.asarray(abs(X).max(axis=0).todense(), float).ravel()
+    entries = X.tocoo()
+    largest = np.zeros(X.shape[1])
+    np.maximum.at(largest, entries.col, np.abs(entries.data))
     numbers = np.finfo(X.dtype)
     is_ordinary = (largest > float(numbers.tiny) ** 0.4) & (largest < float(numbers.max) ** 0.4)
     unit = np.where(is_ordinary | (largest == 0), 1, largest)
