@@ -149,6 +149,8 @@ def test_the_bisection_finds_the_halvings_of_a_search_one_by_one(name, solver):
         f = jaxht.LeastSquares(A, y, mean=False)
         problem, x0, key = prepare(f, CONSTRAINTS[name], solver)
         carry = one_turn(problem, start(problem, x0, key))
+        if name == "with an intercept":  # the first refit is on that alone: all steps lead alike
+            carry = one_turn(problem, carry)
         x = carry.iterate.x
         gradient = problem.objective.gradient(x, carry.iterate.pred)
         S = carry.state.search.accepted.mask
