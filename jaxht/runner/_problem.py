@@ -116,7 +116,8 @@ def _warn_of_few_samples(objective: Any, constraint: Any) -> None:
         return
     k, l2, weights = constraint.k, objective.l2, objective.weights
     # Within a trace nothing is computed of JAX's arrays.
-    if not isinstance(k, int | np.integer) or any(isinstance(v, jax.Array) for v in (l2, weights)):
+    is_known = isinstance(k, int | np.integer) and not isinstance(objective.y, jax.core.Tracer)
+    if not is_known or any(isinstance(v, jax.Array) for v in (l2, weights)):
         return
     n = objective.A.shape[0] if weights is None else np.count_nonzero(weights)
     has_ridge = l2 is not None and np.any(l2)
