@@ -250,8 +250,9 @@ class LinearModel(SumOverSamples):
         n."""
         if self.loss.family != "gaussian":
             return super().exact_fits(values)
-        zero = jnp.zeros(self.shape, self.dtype)
-        return is_exact_fit(values, self.value(zero, jnp.zeros(self.pred_shape, self.dtype)))
+        x = jnp.zeros(self.shape, values.dtype)
+        pred = jnp.zeros(self.pred_shape, values.dtype)
+        return is_exact_fit(values, self.value(x, pred))
 
     # ---- as a sum over samples ----
 
