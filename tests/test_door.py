@@ -88,6 +88,10 @@ BUILT = {
         lambda S, lower, upper: run(jaxht.GaussianPrecision(S, lower, upper), jaxht.Edges(1)),
         (S, np.float32(0.1), np.float32(9)),
     ),
+    "MomentLeastSquares": (
+        lambda G, b, s, n, l2: run(jaxht.MomentLeastSquares(G, b, s, n, l2)),
+        (S, L2, ONE, np.float32(N), L2),
+    ),
     "Custom": (lambda y: run(jaxht.Custom(lambda x, y: jnp.sum((x - y) ** 2), y, like=D)), (L2,)),
     "FiniteSum": (
         lambda y, w: run(jaxht.FiniteSum(lambda x, y: jnp.sum((x - y) ** 2), y, like=D, weights=w)),

@@ -20,6 +20,7 @@ from jaxht.objectives.matrices import (
     matrix_sensing,
     trace_regression,
 )
+from jaxht.objectives.moments import MomentLeastSquares, Moments
 from jaxht.objectives.multi_output import MultiResponse, Softmax
 from jaxht.objectives.objective import Objective, SumOverSamples, check_sum
 from jaxht.objectives.ordinal import Ordinal
@@ -38,6 +39,8 @@ __all__ = [
     "LeastSquares",
     "LinearModel",
     "Logistic",
+    "MomentLeastSquares",
+    "Moments",
     "MultiResponse",
     "Objective",
     "Ordinal",

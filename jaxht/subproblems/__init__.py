@@ -6,6 +6,7 @@ objective                         space                    subproblem
 least squares of one output       coordinates              :mod:`jaxht.subproblems.least_squares`
 other losses of one output        coordinates              :mod:`jaxht.subproblems.columns`
 the hinge                         any                      a sequence of smoothed hinges
+least squares from moments        coordinates              :mod:`jaxht.subproblems.moments`
 a precision matrix                a graph                  :mod:`jaxht.subproblems.graph`
 any                               a column and row space   :mod:`jaxht.subproblems.low_rank`
 all others                        any                      :mod:`jaxht.subproblems.by_products`
@@ -21,6 +22,7 @@ from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.designs import MatrixDesign
 from jaxht.objectives.glm import Hinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
+from jaxht.objectives.moments import MomentLeastSquares
 from jaxht.objectives.multi_output import MultiOutput
 from jaxht.objectives.objective import Objective
 from jaxht.objectives.precision import GaussianPrecision
@@ -34,6 +36,7 @@ from jaxht.subproblems.graph import GraphProblem
 from jaxht.subproblems.least_squares import LeastSquaresProblem
 from jaxht.subproblems.linear_models import least_gamma, smooth_hinge
 from jaxht.subproblems.low_rank import LowRankMeasurements, LowRankOutputs, LowRankProblem
+from jaxht.subproblems.moments import MomentProblem
 from jaxht.subproblems.newton import Refit, RefitStatus, Regularity
 
 __all__ = ["Growth", "Refit", "RefitStatus", "Regularity", "Subproblem", "refit", "subproblem"]
@@ -72,6 +75,8 @@ def subproblem(objective: Objective, space: Any) -> Subproblem:
         return LowRankProblem(f, space)
     if isinstance(f, GaussianPrecision):
         return GraphProblem(f, space)
+    if isinstance(f, MomentLeastSquares) and len(f.shape) == 1:
+        return MomentProblem(f, space)
     if isinstance(f, MultiOutput):
         return LinearProblem(f, space)
     if isinstance(f, LinearModel):

@@ -1,5 +1,7 @@
 """Quadratic models of an objective whose Hessian is known by its rows."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import lax
 
@@ -7,6 +9,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.selection import gather
 from jaxht.objectives.linear_model import LeastSquares, LinearModel, WeightedGram
+from jaxht.objectives.moments import MomentLeastSquares
 from jaxht.subproblems.linear_models import gather_column, restrict_columns
 
 # Entries of the variable up to which its Hessian may be formed.
@@ -24,21 +27,25 @@ class QuadraticModel:
         gram: (d, d), H, where it pays to hold it; else None, and a row costs a product.
     """
 
-    objective: LinearModel
+    objective: LinearModel | MomentLeastSquares
     b: Array
     diagonal: Array
     gram: Array | None
 
     @classmethod
-    def of(cls, objective: LinearModel, num_rows: int) -> "QuadraticModel":
+    def of(cls, objective: LinearModel | MomentLeastSquares, num_rows: int) -> "QuadraticModel":
         """Return the model of least squares, which is exact; about ``num_rows`` rows of H are used.
 
         Matrix variables have at most MAX_FORMED_ENTRIES entries.
 
         Cost: n d, and n d^2 where d <= MAX_FORMED_ENTRIES, or d <= n on a dense design, and
-        d <= num_rows.
+        d <= num_rows; from moments d^2.
         """
         zero = jnp.zeros(objective.shape, objective.dtype)
+        if isinstance(objective, MomentLeastSquares):
+            gram = objective.hessian(zero, zero).matrix()
+            b = -objective.gradient(zero, zero)
+            return cls(objective, b, jnp.diagonal(gram), gram)
         pred = jnp.zeros(objective.target_shape, objective.dtype)
         H = objective.hessian(zero, pred)
         b = -objective.gradient(zero, pred)
@@ -84,20 +91,25 @@ class QuadraticModel:
     def restrict(self, active: Array) -> "QuadraticModel":
         """Return the model of the coordinates ``active`` (m,) alone, which differ."""
         gram = None if self.gram is None else self.gram[active][:, active]
-        objective = restrict_columns(self.objective, active)
+        f = self.objective
+        if isinstance(f, MomentLeastSquares):
+            objective = f.restrict(active)
+        else:
+            objective = restrict_columns(f, active)
         return QuadraticModel(objective, self.b[active], self.diagonal[active], gram)
 
     def rows(self, indices: Array) -> Array:
         """Rows of H, (k_max, d); 0 for an index d. Cost: k_max n d, or k_max d where H is held."""
         if self.gram is not None:
             return gather(self.gram, indices)
+        f: Any = self.objective
         zero = jnp.zeros_like(self.b)
-        return self.objective.hessian(zero, jnp.zeros_like(self.objective.y)).rows(indices)
+        return f.hessian(zero, jnp.zeros_like(f.y)).rows(indices)
 
     def row(self, j: Array) -> Array:
         """Row j of H, (d,); 0 for j = d. Cost: n d, or d where H is held."""
         if self.gram is not None:
             return gather(self.gram, j)
-        f = self.objective
+        f: Any = self.objective
         is_j = lax.iota(jnp.int32, self.b.size) == j
         return f.design.rmatvec(f.weight(gather_column(f, j))) + jnp.where(is_j, f.penalty, 0)

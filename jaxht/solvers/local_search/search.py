@@ -158,7 +158,7 @@ def find_active(objective: Any, minimum: SupportMinimum) -> Array | None:
     """
     k_max, d = minimum.images.shape
     size = max(MIN_ACTIVE_COORDINATES, 8 * k_max, MIN_ACTIVE_PAIRS // k_max)
-    if d <= 2 * size or not objective.design.gathers(size):
+    if d <= 2 * size or (objective.is_linear_model and not objective.design.gathers(size)):
         return None
     # A gain plus the largest loss is not negative.
     best = jnp.max(minimum.swap_gains(), axis=0) + jnp.max(minimum.removal_losses())
