@@ -1,5 +1,5 @@
-"""Guarantees of the papers as functions: how much thresholding expands an error, and when a method
-must converge.
+"""Guarantees of the papers as functions: how much thresholding expands an error, when a method must
+converge, how fast, and how near to its target it comes.
 
     k, K       sparsity of the iterates and of the target, k >= K (AS20: s, s*; YLZ18: k, kbar)
     L, alpha   restricted smoothness and strong convexity (YLZ18: M, m; ZYF18: l, rho),
@@ -14,7 +14,7 @@ its theorem promises nothing. Sparsities are the real numbers of the formulas: r
 numbers out of range raise ValueError; arrays and traced values are not inspected.
 
 Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; ZYF18 Zhou, Yuan & Feng 2018; AS20
-Axiotis & Sviridenko 2020.
+Axiotis & Sviridenko 2020; YLW20 Yuan, Liu, Wang, Liu & Metaxas 2020.
 """
 
 from jaxht.planted.bounds import (
@@ -38,25 +38,69 @@ from jaxht.planted.bounds import (
     ompr_rip,
     relaxed_sparsity,
 )
+from jaxht.planted.floors import (
+    ARHTCounts,
+    DIHTRate,
+    GraHTPSupport,
+    MinimizerSupport,
+    StepInterval,
+    arht_counts,
+    arht_error,
+    arht_tolerance,
+    diht_linear_rate,
+    diht_rate,
+    grahtp_floors,
+    grahtp_relaxed_floors,
+    grahtp_steps,
+    grahtp_support,
+    hsght_floor,
+    htsvrg_error,
+    htsvrg_floor,
+    htsvrg_updates,
+    minimizer_support,
+    ompr_steps,
+    sparse_duality_gap,
+)
 
 __all__ = [
     "CLASSICAL_EXPANSION",
+    "ARHTCounts",
+    "DIHTRate",
     "GraHTPPair",
+    "GraHTPSupport",
     "HSGHTParameters",
     "HTSVRGParameters",
+    "MinimizerSupport",
+    "StepInterval",
+    "arht_counts",
+    "arht_error",
     "arht_sparsity",
+    "arht_tolerance",
     "cosamp_rip",
+    "diht_linear_rate",
+    "diht_rate",
     "expansion",
     "expansion_jain",
     "grahtp_factors",
+    "grahtp_floors",
     "grahtp_relaxed_factors",
+    "grahtp_relaxed_floors",
     "grahtp_relaxed_sparsity",
+    "grahtp_steps",
+    "grahtp_support",
+    "hsght_floor",
     "hsght_parameters",
+    "htsvrg_error",
+    "htsvrg_floor",
     "htsvrg_parameters",
     "htsvrg_rate",
+    "htsvrg_updates",
     "iht_rip",
+    "minimizer_support",
     "num_steps",
     "ompr_excess",
     "ompr_rip",
+    "ompr_steps",
     "relaxed_sparsity",
+    "sparse_duality_gap",
 ]

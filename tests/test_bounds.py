@@ -35,12 +35,35 @@ CALLS = {
     "grahtp_relaxed_sparsity": (bounds.grahtp_relaxed_sparsity, (2.0, 1.0, 0.25, 2)),
     "num_steps": (bounds.num_steps, (0.9, 100.0)),
     "hsght_parameters": (bounds.hsght_parameters, (2.0, 0.5, 3)),
+    "htsvrg_updates": (bounds.htsvrg_updates, (2.0, 0.5, 0.06, 1.02)),
+    "htsvrg_floor": (bounds.htsvrg_floor, (2.0, 0.5, 0.06, 400, 1.02, 0.3, 2.0)),
+    "htsvrg_error": (bounds.htsvrg_error, (2.0, 0.5, 1.5, 7, 3.0, 0.3, 2.0)),
+    "hsght_floor": (bounds.hsght_floor, (2.0, 0.5, 400000, 3, 0.3)),
+    "grahtp_steps": (bounds.grahtp_steps, (1.1, 1.0, 0.55)),
+    "grahtp_floors": (bounds.grahtp_floors, (1.1, 1.0, 0.9, 4, 0.3)),
+    "grahtp_relaxed_floors": (bounds.grahtp_relaxed_floors, (2.0, 1.0, 0.25, 80, 2, 0.3)),
+    "grahtp_support": (bounds.grahtp_support, (2.0, 1.0, 2, 0.3, 50.0)),
+    "minimizer_support": (bounds.minimizer_support, (2.0, 1.0, 4, 2, 0.3)),
+    "ompr_steps": (bounds.ompr_steps, (8, 4, 2.0, 50.0, 0.25)),
+    "arht_counts": (bounds.arht_counts, (8, 40, 500.0)),
+    "arht_error": (bounds.arht_error, (0.5, 0.3, 0.2)),
+    "arht_tolerance": (bounds.arht_tolerance, (0.5, 0.3, 2.0)),
+    "sparse_duality_gap": (
+        bounds.sparse_duality_gap,
+        (1.2, 1.0, 1.5, 0.5, 0.1, 2, 0.2, 0.5),
+    ),
+    "diht_rate": (bounds.diht_rate, (30, 100, 4.0, 0.5, 0.25, 1.0, 1.5, 5.0, 0.5, 2.0, 0.5)),
+    "diht_linear_rate": (
+        bounds.diht_linear_rate,
+        (30, 100, 2.0, 0.5, 0.25, 1.0, 5.0, 0.5, 2.0, 0.5),
+    ),
 }
+HAS_THEOREMS = {bounds.hsght_parameters, bounds.hsght_floor}
 
 
 @functools.cache
 def compiled(fun):
-    return jax.jit(fun, static_argnames="theorem" if fun is bounds.hsght_parameters else ())
+    return jax.jit(fun, static_argnames="theorem" if fun in HAS_THEOREMS else ())
 
 
 def exact(fun, *args, **kwargs):
@@ -258,6 +281,12 @@ def test_ompr_forms_agree():
     delta = exact(bounds.ompr_rip, s, 2)
     kappa = (1 + delta) / (1 - delta)
     np.testing.assert_allclose(2 * kappa**2 / 4, s, rtol=1e-12)
+    # theta of Corollary 4.5: the excess of Theorem 4.2 is finite up to there
+    theta = 0.25
+    limit = exact(bounds.ompr_rip, s, 2, theta)
+    reached = (1 + limit) / (1 - limit)
+    assert np.all(np.isfinite(exact(bounds.ompr_excess, s, 2, reached * 0.999, theta)))
+    assert np.all(np.isinf(exact(bounds.ompr_excess, s, 2, reached * 1.001, theta)))
     assert np.all(np.isfinite(exact(bounds.ompr_excess, s, 2, kappa * 0.999)))
     assert np.all(np.isinf(exact(bounds.ompr_excess, s, 2, kappa * 1.001)))
 

@@ -48,7 +48,7 @@ KINDS = [
     ("fit", {"Cost"}),  # estimators
 ]
 COMPUTES = ("jaxht.diagnostics.", "jaxht.linalg.", "jaxht.subproblems.", "jaxht.runner.")
-FROM_PAPERS = ("jaxht.planted.bounds",)
+FROM_PAPERS = ("jaxht.planted.bounds", "jaxht.planted.floors")
 
 
 def resolve(name):

@@ -440,7 +440,7 @@ def test_from_zero_nobody_enters_the_support_of_section_5_1():
 
 def test_the_theory_of_arht_has_its_numbers():
     solver = ARHT.theory(k=10, d=100, rtol=1e-2)
-    assert solver.num_cores == int(np.ceil(5 * np.log(600 * np.log(100))))
+    assert solver.num_cores == int(np.ceil(5 * np.log(600 * np.log(300))))
     assert solver.core_steps == int(np.ceil(20 * np.log(300))) and solver.progress == 1
 
 

@@ -96,7 +96,7 @@ def certify(
 
     Cost: a refit, and by default up to 200 steps, each of two products and a proximal operator.
 
-    Source: Yuan et al. 2020, Theorem 3 (weak duality); for rounding errors Higham 2002, §3; for
+    Source: Yuan et al. 2020, Proposition 7 (weak duality, D); for rounding errors Higham 2002, §3; for
     the relaxation :mod:`jaxht.exact.relaxation`.
 
     Example:

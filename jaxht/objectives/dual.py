@@ -287,7 +287,7 @@ def dual_point(
 
     Cost: a product with the transpose of A and a projection.
 
-    Source: Yuan et al. 2020, Theorem 3 and (8).
+    Source: Yuan et al. 2020, Proposition 7 and (8).
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -348,7 +348,7 @@ def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:
 
     Cost: O(n).
 
-    Source: Yuan et al. 2020, Theorem 3.
+    Source: Yuan et al. 2020, Proposition 7.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

@@ -21,7 +21,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-def _promotes(bound: Callable[P, Result]) -> Callable[P, Result]:
+def promotes(bound: Callable[P, Result]) -> Callable[P, Result]:
     """Let a bound check its Python numbers, then promote its arguments to one floating dtype."""
     signature = inspect.signature(bound)
 
@@ -59,7 +59,7 @@ def _check(numbers: dict[str, Numeric]) -> None:
             raise ValueError(f"{small} must be at most {large}, got {given}")
 
 
-@_promotes
+@promotes
 def expansion(d: Numeric, k: Numeric, K: Numeric, *, r: Numeric | None = None) -> Array:
     """Expansion factor nu of hard thresholding, the least that holds for every b and every K-sparse
     x.
@@ -91,7 +91,7 @@ def expansion(d: Numeric, k: Numeric, K: Numeric, *, r: Numeric | None = None) -
     return 1 + (rho + jnp.sqrt((4 + rho) * rho)) / 2
 
 
-@_promotes
+@promotes
 def expansion_jain(d: Numeric, k: Numeric, K: Numeric) -> Array:
     """Expansion factor by the triangle inequality, for comparison: it tends to 4 as d grows.
 
@@ -117,7 +117,7 @@ def expansion_jain(d: Numeric, k: Numeric, K: Numeric) -> Array:
     return (1 + jnp.sqrt(1 - share)) ** 2
 
 
-@_promotes
+@promotes
 def relaxed_sparsity(nu: Numeric, K: Numeric) -> Array:
     """Sparsity from which thresholding expands by at most nu in any dimension.
 
@@ -142,7 +142,7 @@ def relaxed_sparsity(nu: Numeric, K: Numeric) -> Array:
     return K * jnp.maximum(1, ratio)
 
 
-@_promotes
+@promotes
 def iht_rip(
     k: Numeric = 1, K: Numeric = 1, *, d: Numeric = jnp.inf, nu: Numeric | None = None
 ) -> Array:
@@ -169,7 +169,7 @@ def iht_rip(
     return 1 / jnp.sqrt(8 * nu)
 
 
-@_promotes
+@promotes
 def cosamp_rip(
     k: Numeric = 1, K: Numeric = 1, *, d: Numeric = jnp.inf, nu: Numeric | None = None
 ) -> Array:
@@ -198,7 +198,7 @@ def cosamp_rip(
     return jnp.sqrt(2 / (9 + root))
 
 
-@_promotes
+@promotes
 def htsvrg_rate(L: Numeric, alpha: Numeric, eta: Numeric, m: Numeric, nu: Numeric) -> Array:
     """Factor beta by which a stage of HT-SVRG contracts the expected objective gap.
 
@@ -247,7 +247,7 @@ class HTSVRGParameters(NamedTuple):
     k: Array
 
 
-@_promotes
+@promotes
 def htsvrg_parameters(L: Numeric, alpha: Numeric, K: Numeric) -> HTSVRGParameters:
     """Parameters with which a stage of HT-SVRG contracts the expected objective gap by 2/3.
 
@@ -276,32 +276,33 @@ def htsvrg_parameters(L: Numeric, alpha: Numeric, K: Numeric) -> HTSVRGParameter
     )
 
 
-@_promotes
-def ompr_rip(s: Numeric, s_star: Numeric) -> Array:
+@promotes
+def ompr_rip(s: Numeric, s_star: Numeric, theta: Numeric = 0.0) -> Array:
     """Restricted isometry constant below which OMPR with s entries recovers an s*-sparse signal.
 
-        delta_{s+s*} < (2q - 1) / (2q + 1),   q = sqrt(s / s*)
+        delta_{s+s*} < ((2 - theta) q - 1) / ((2 - theta) q + 1),   q = sqrt(s / s*)
 
     Args:
         s: sparsity of the iterates.
         s_star: sparsity of the signal.
+        theta: in [0, 1); the number of steps grows as 1/theta, and 0 gives the supremum.
 
     Returns:
         The bound on the scale-free delta = (kappa - 1) / (kappa + 1); nothing is promised where it
         is negative.
 
-    Source: AS20 Theorem 4.2, Table 1 (truncated there).
+    Source: AS20 Corollary 4.5; Table 1 for theta = 0 (truncated there).
 
     Example:
         >>> from jaxht import bounds
         >>> round(float(bounds.ompr_rip(4, 4)), 4)
         0.3333
     """
-    q = jnp.sqrt(s / s_star)
-    return (2 * q - 1) / (2 * q + 1)
+    q = (2 - theta) * jnp.sqrt(s / s_star)
+    return (q - 1) / (q + 1)
 
 
-@_promotes
+@promotes
 def ompr_excess(s: Numeric, s_star: Numeric, kappa: Numeric, theta: Numeric = 0.0) -> Array:
     """How far above the target OMPR may end, in units of f(x*) - min f over (s + s*)-sparse
     vectors.
@@ -331,7 +332,7 @@ def ompr_excess(s: Numeric, s_star: Numeric, kappa: Numeric, theta: Numeric = 0.
     return jnp.where(q > 1, excess, 0)
 
 
-@_promotes
+@promotes
 def arht_sparsity(s_star: Numeric, kappa: Numeric) -> Array:
     """Sparsity from which ARHT finds f(x) <= f(x*) + eps, with high probability.
 
@@ -366,13 +367,13 @@ class GraHTPPair(NamedTuple):
     fgrahtp: Array
 
 
-def _gradient_factor(L: Numeric, alpha: Numeric, eta: Numeric) -> Array:
+def gradient_factor(L: Numeric, alpha: Numeric, eta: Numeric) -> Array:
     """The contraction rho of a gradient step, ``rho^2 = 1 - 2 eta alpha + eta^2 L^2``."""
     # As squares: no cancellation near 0.
     return jnp.sqrt((1 - eta * alpha) ** 2 + eta**2 * (L - alpha) * (L + alpha))
 
 
-@_promotes
+@promotes
 def grahtp_factors(L: Numeric, alpha: Numeric, eta: Numeric) -> GraHTPPair:
     """Contraction of the error in a step towards any k-sparse target.
 
@@ -395,12 +396,12 @@ def grahtp_factors(L: Numeric, alpha: Numeric, eta: Numeric) -> GraHTPPair:
         >>> [round(float(factor), 4) for factor in bounds.grahtp_factors(1.1, 1.0, 0.9)]
         [0.7373, 0.6875]
     """
-    rho = _gradient_factor(L, alpha, eta)
+    rho = gradient_factor(L, alpha, eta)
     mu_1 = rho / jnp.maximum(1 - rho, 0)
     return GraHTPPair(grahtp=mu_1, fgrahtp=1.62 * rho)
 
 
-@_promotes
+@promotes
 def grahtp_relaxed_factors(
     L: Numeric, alpha: Numeric, eta: Numeric, k: Numeric, K: Numeric
 ) -> GraHTPPair:
@@ -428,13 +429,13 @@ def grahtp_relaxed_factors(
         >>> [round(float(factor), 4) for factor in bounds.grahtp_relaxed_factors(2.0, 1.0, 0.25, 40, 2)]
         [0.9375, 0.9682]
     """
-    rho = _gradient_factor(L, alpha, eta)
+    rho = gradient_factor(L, alpha, eta)
     nu = expansion(jnp.inf, k, K)
     mubar_1 = 1 - eta * alpha * (1 - eta * L) / 2
     return GraHTPPair(grahtp=mubar_1, fgrahtp=rho * jnp.sqrt(nu))
 
 
-@_promotes
+@promotes
 def grahtp_relaxed_sparsity(L: Numeric, alpha: Numeric, eta: Numeric, K: Numeric) -> GraHTPPair:
     """Sparsity for which the `grahtp_relaxed_factors` are valid and below 1, given eta < 1/L and
     rho < 1.
@@ -456,12 +457,12 @@ def grahtp_relaxed_sparsity(L: Numeric, alpha: Numeric, eta: Numeric, K: Numeric
         >>> [round(float(k), 4) for k in bounds.grahtp_relaxed_sparsity(2.0, 1.0, 0.25, 2)]
         [132.0, 24.0]
     """
-    nu = _gradient_factor(L, alpha, eta) ** -2
+    nu = gradient_factor(L, alpha, eta) ** -2
     ratio = 2 + 4 / (eta * alpha) ** 2
     return GraHTPPair(grahtp=ratio * K, fgrahtp=relaxed_sparsity(nu, K))
 
 
-@_promotes
+@promotes
 def num_steps(factor: Numeric, ratio: Numeric) -> Array:
     """Number of steps after which an error that contracts by `factor` has fallen by `ratio`.
 
@@ -505,7 +506,7 @@ class HSGHTParameters(NamedTuple):
     tau: Array
 
 
-@_promotes
+@promotes
 def hsght_parameters(
     L: Numeric, alpha: Numeric, K: Numeric, *, theorem: int = 1
 ) -> HSGHTParameters:

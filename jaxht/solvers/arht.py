@@ -124,7 +124,7 @@ class ARHT(Solver):
 
     Cost: a step takes, for each core, one full gradient and two refits.
 
-    Source: Axiotis & Sviridenko 2020, Algorithms 5 and 6; §6.2 for the experiments.
+    Source: Axiotis & Sviridenko 2020, Algorithms 5 and 6; §6.3 for the experiments.
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
@@ -146,15 +146,15 @@ class ARHT(Solver):
 
     @staticmethod
     def theory(k: int, d: int, rtol: float = 1e-3) -> "ARHT":
-        """The setting of Theorem 3.1: c = 1, ``T = 2 k ln(3/rtol)`` and ``5 ln(6 d ln(1/rtol))``
-        cores.
+        """The setting of Theorem 3.1: c = 1, ``T = 2 k ln(3/rtol)`` and ``5 ln(6 d ln(3/rtol))``
+        cores, since Algorithm 6 passes eps/3 to the algorithms that have these numbers.
 
         Args:
             k: sparsity, an int.
             d: number of coordinates, an int.
             rtol: tolerance of the bisection, relative to ``|f(0) - lower|``.
         """
-        num_cores = 5 * math.log(6 * d * math.log(1 / rtol))
+        num_cores = 5 * math.log(6 * d * math.log(3 / rtol))
         core_steps = 2 * k * math.log(3 / rtol)
         return ARHT(rtol, math.ceil(num_cores), 1.0, math.ceil(core_steps))
 

@@ -39,7 +39,7 @@ class VarianceReduction(Solver):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
         step_size = self.step_size
         if step_size is None:
-            step_size = 0.25 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
+            step_size = 0.2 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
         info = init_stochastic(objective, x0, step_size)
         return Iterate(x0), SamplingState(step_size, key), info
 
@@ -106,8 +106,9 @@ class HTSVRG(VarianceReduction):
         step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``. Shen & Li
             2018 minimise the mean, ``LeastSquares(A, y, mean=True)``, for which this is their eta;
             for the sum it is their eta / n. They take ``2 / sigma_max(A)^2``, without n, for single
-            samples. 0, infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (4 L_b)``, L_b the
-            expected smoothness of a minibatch: the bound of their Theorem 10 where b = 1.
+            samples. 0, infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (5 L_b)``, L_b the
+            expected smoothness of a minibatch: with b = 1 inside the interval of their Theorem 10,
+            whose end 1 / (4 L) is excluded.
         inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
         batch_size: b, an int in [1, n], static.
         radius: omega, radius of the l2 ball onto which x is projected after thresholding, in units
