@@ -102,7 +102,7 @@ from jaxht.solvers import (
 )
 
 if _TYPE_CHECKING:
-    from jaxht import sklearn, sweep, transforms
+    from jaxht import pruning, sklearn, sweep, transforms
 
 __all__ = [
     "ARHT",
@@ -191,6 +191,7 @@ __all__ = [
     "path",
     "phase_diagram",
     "projections",
+    "pruning",
     "reduced_rank_minimum",
     "selection",
     "sklearn",
@@ -213,7 +214,7 @@ _read_environment()
 
 def __getattr__(name: str) -> _types.ModuleType:
     """Import the modules that most programs do not use only when they are asked for."""
-    if name in ("sklearn", "sweep", "transforms"):
+    if name in ("pruning", "sklearn", "sweep", "transforms"):
         return _importlib.import_module(f"jaxht.{name}")
     raise AttributeError(f"module 'jaxht' has no attribute {name!r}")
 

@@ -18,7 +18,17 @@ ADVERTISED = [
     "selection",
     "spectral",
 ]
-PACKAGES = ["designs", "exact", "extend", "objectives", "sklearn", "solvers", "sweep", "transforms"]
+PACKAGES = [
+    "designs",
+    "exact",
+    "extend",
+    "objectives",
+    "pruning",
+    "sklearn",
+    "solvers",
+    "sweep",
+    "transforms",
+]
 
 
 def public(module):

@@ -1,0 +1,145 @@
+"""A layer to prune: its weights, the Gram matrix of its inputs, and where zeros may lie."""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht._checks import check_array, known_values
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array, Leaf, Numeric
+from jaxht.linalg.full_precision import matmul
+from jaxht.transforms.scope import NM, AnyScope, Axis, Scope, check_scope, count_kept, find_support
+
+# The most that the two halves of a Gram matrix may differ, relative to its largest entry.
+ASYMMETRY = 1e-3
+
+
+@pytree
+class Layer:
+    r"""The least squares of a layer, one problem for each output, which share a Gram matrix.
+
+    .. math::
+        \min_W \| X W - X W_0 \|^2 = tr (W - W_0)' G (W - W_0), \qquad G = X'X
+
+    Attributes:
+        weights: W_0, (inputs, outputs).
+        gram: G, (inputs, inputs).
+        k: how many entries are kept in each part of the scope, static.
+        scope: the parts: the whole array, columns, or groups along the inputs, static.
+    """
+
+    weights: Array
+    gram: Array
+    k: int = static()
+    scope: Any = static()
+
+    @property
+    def largest_column(self) -> int:
+        """The most entries that one output may keep."""
+        num_inputs = self.weights.shape[0]
+        if isinstance(self.scope, NM):
+            return num_inputs // self.scope.m * self.k
+        return min(num_inputs, self.k)
+
+    def select(self, scores: Array) -> Array:
+        """The mask of the largest scores in each part of the scope."""
+        return find_support(scores, self.k, self.scope)
+
+    def error(self, weights: Array) -> Array:
+        """``|X W - X W_0|^2``."""
+        change = weights - self.weights
+        return jnp.vdot(change, matmul(self.gram, change))
+
+    def damped(self, share: Numeric) -> "Layer":
+        """With a share of the mean of its diagonal added to the diagonal of G."""
+        raised = share * jnp.mean(jnp.diagonal(self.gram))
+        eye = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
+        return Layer(self.weights, self.gram + raised * eye, self.k, self.scope)
+
+    def scaled(self) -> tuple["Layer", Array]:
+        """With inputs of unit norm, and their norms, (inputs, 1), by which weights are
+        multiplied; those of dead inputs are 1."""
+        norms = jnp.sqrt(jnp.diagonal(self.gram))
+        norms = jnp.where(norms > 0, norms, 1)
+        gram = self.gram / norms[:, None] / norms[None]
+        norms = norms[:, None]
+        return Layer(self.weights * norms, gram, self.k, self.scope), norms
+
+
+class Method(Protocol):
+    """How a layer is pruned."""
+
+    def prune(self, layer: Layer) -> tuple[Array, Array]:
+        """The pruned weights and their mask."""
+        ...
+
+
+class PrunedLayer(NamedTuple):
+    """A layer whose weights are sparse.
+
+    Attributes:
+        weights: (inputs, outputs), exactly 0 off the mask.
+        mask: bool, shaped like the weights, True where a weight is kept.
+        error: ``|X W - X W_0|^2 / |X W_0|^2``, the relative error of the outputs, a scalar.
+    """
+
+    weights: Leaf
+    mask: Leaf
+    error: Leaf
+
+
+def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
+    """Check what describes a layer.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    check_array("weights", weights, "an array (inputs, outputs)")
+    check_array("gram", gram, "an array (inputs, inputs)")
+    if np.ndim(weights) != 2 or 0 in weights.shape:
+        raise ValueError(f"weights must have shape (inputs, outputs); got {np.shape(weights)}")
+    num_inputs = weights.shape[0]
+    if np.shape(gram) != (num_inputs, num_inputs):
+        raise ValueError(
+            f"gram must have shape {(num_inputs, num_inputs)}, that of the inputs of weights; got "
+            f"{np.shape(gram)}"
+        )
+    scope = check_scope(scope)
+    size = _part_size(scope, weights.shape)
+    if isinstance(k, jax.core.Tracer):
+        raise ValueError("k must be a number that is known when the program is traced")
+    count = int(count_kept(k, size))
+    dtype = jnp.result_type(gram, jnp.float32)
+    _check_numbers(weights, gram)
+    return Layer(jnp.asarray(weights, dtype), jnp.asarray(gram, dtype), count, scope)
+
+
+def _part_size(scope: Any, shape: tuple[int, ...]) -> int:
+    """How many entries a part of the scope has."""
+    num_inputs = shape[0]
+    if isinstance(scope, Axis | NM) and scope.axis % 2 != 0:
+        raise ValueError(f"scope must be along the inputs, axis 0; got {scope}")
+    if isinstance(scope, NM):
+        if num_inputs % scope.m:
+            raise ValueError(f"{scope} needs a multiple of {scope.m} inputs; got {num_inputs}")
+        return scope.m
+    if isinstance(scope, Axis):
+        return num_inputs
+    if scope is Scope.LEAF:
+        return num_inputs * shape[1]
+    raise ValueError(f'scope must be "leaf", Axis(0) or NM(m, 0); got {scope}')
+
+
+def _check_numbers(weights: Any, gram: Any) -> None:
+    for name, array in (("weights", weights), ("gram", gram)):
+        known = known_values(array)
+        if known is not None and not np.all(np.isfinite(known)):
+            raise ValueError(f"{name} must be finite; got NaN or infinity")
+    known = known_values(gram)
+    if known is None:
+        return
+    scale = np.max(np.abs(known))
+    if np.min(np.diagonal(known)) < 0 or np.max(np.abs(known - known.T)) > ASYMMETRY * scale:
+        raise ValueError("gram must be X'X, symmetric with a diagonal that is not negative")

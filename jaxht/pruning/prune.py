@@ -1,0 +1,62 @@
+"""Pruning of one layer."""
+
+import jax.numpy as jnp
+
+from jaxht._typing import Array, Numeric
+from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.normal_equations import ratio
+from jaxht.pruning.exchanges import Exchanges
+from jaxht.pruning.layer import Method, PrunedLayer, make_layer
+from jaxht.transforms.scope import AnyScope, Scope
+
+
+def prune_layer(
+    weights: Array,
+    gram: Array,
+    k: Numeric,
+    *,
+    scope: AnyScope = Scope.LEAF,
+    method: Method = Exchanges(),
+) -> PrunedLayer:
+    r"""Make the weights of a dense layer sparse, such that its outputs change little.
+
+    .. math::
+        \min_W \; \| X W - X W_0 \|^2 \quad \text{with at most k weights that are not 0}
+
+    X holds the inputs of the layer for some data, one sample a row, of which only ``G = X'X`` is
+    needed: :class:`jaxht.Moments` adds it up.
+
+    Args:
+        weights: W_0, (inputs, outputs).
+        gram: G, (inputs, inputs).
+        k: how many weights are kept, as in :func:`jaxht.transforms.hard_threshold`: an integer is
+            their number, a floating-point number the fraction; known when the program is traced.
+        scope: among which weights: "leaf", all of the layer; ``Axis(0)``, those of each output;
+            ``NM(m, 0)``, those of each m inputs of an output: 2:4 is ``k=2, scope=NM(4, 0)``.
+        method: :class:`Exchanges`, :class:`ALPS`, :class:`SparseGPT`, :class:`Wanda` or
+            :class:`Magnitude`.
+
+    Returns:
+        :class:`PrunedLayer`: weights, their mask, and the relative error of the outputs.
+
+    Raises:
+        ValueError: for shapes, numbers and scopes that are not valid.
+
+    Cost: that of the method.
+
+    Source: the problem is (1) of Frantar & Alistarh 2023.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import pruning, transforms
+        >>> X, W = jax.random.normal(jax.random.key(0), (50, 8)), jnp.ones((8, 3))
+        >>> pruned = pruning.prune_layer(W, X.T @ X, 2, scope=transforms.NM(4, 0))
+        >>> pruned.mask.reshape(2, 4, 3).sum(axis=1).tolist()
+        [[2, 2, 2], [2, 2, 2]]
+    """
+    layer = make_layer(weights, gram, k, scope)
+    found, mask = method.prune(layer)
+    found = jnp.where(mask, found, 0)
+    size = jnp.vdot(layer.weights, matmul(layer.gram, layer.weights))
+    error = ratio(layer.error(found), size)
+    return PrunedLayer(found.astype(jnp.result_type(weights)), mask, error)

@@ -1,0 +1,163 @@
+"""Pruning of layers: the published methods as their sources describe them, exchanges against
+refits of all pairs."""
+
+import numpy as np
+import pytest
+
+import jaxht
+from jaxht import pruning
+from jaxht.transforms import NM, Axis
+from tests import pruning_reference as reference
+from tests.util import x64
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
+D, C = 12, 5
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, D)) @ (np.eye(D) + 0.4 * RNG.normal(size=(D, D)))
+G = X.T @ X
+W = RNG.normal(size=(D, C))
+SCOPES = {"leaf": (0.5, "leaf"), "column": (6, Axis(0)), "2:4": (2, NM(4, 0))}
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with x64():
+        yield
+
+
+def keep(scores, k, scope):
+    """The mask of the largest scores, in loops."""
+    mask = np.zeros(scores.shape, bool)
+    if scope == "leaf":
+        count = round(k * scores.size) if isinstance(k, float) else k
+        mask.ravel()[np.argsort(-np.abs(scores).ravel())[:count]] = True
+        return mask
+    size = scope.m if isinstance(scope, NM) else len(scores)
+    for first in range(0, len(scores), size):
+        for j in range(scores.shape[1]):
+            best = np.argsort(-np.abs(scores[first : first + size, j]))[:k]
+            mask[first + best, j] = True
+    return mask
+
+
+def error(found, gram=G):
+    change = found - W
+    return np.trace(change.T @ gram @ change) / np.trace(W.T @ gram @ W)
+
+
+def is_allowed(mask, name):
+    counts = {
+        "leaf": [mask.sum(), D * C // 2],
+        "column": [mask.sum(axis=0), D // 2],
+        "2:4": [mask.reshape(D // 4, 4, C).sum(axis=1), 2],
+    }
+    return np.all(np.equal(*counts[name]))
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_methods_are_those_of_their_sources(name):
+    k, scope = SCOPES[name]
+    scores = {"Magnitude": np.abs(W), "Wanda": np.abs(W) * np.linalg.norm(X, axis=0)[:, None]}
+    expected = {}
+    for method, score in scores.items():
+        mask = keep(score, k, scope)
+        expected[method] = (np.where(mask, W, 0), mask)
+    block_size = 8
+
+    def keep_block(scores, first):
+        if name == "2:4":
+            return keep(scores, k, scope)
+        kept = D * C // 2 if name == "leaf" else k
+        count = kept * (first + len(scores)) // D - kept * first // D
+        return keep(scores, count, scope)
+
+    group = 4 if name == "2:4" else None
+    expected["SparseGPT"] = reference.sparsegpt(
+        W, G, keep_block, block_size=block_size, group=group
+    )
+    expected["ALPS"] = reference.alps(W, G, lambda scores: keep(scores, k, scope))
+    for method, (weights, mask) in expected.items():
+        options = {"block_size": block_size} if method == "SparseGPT" else {}
+        made = getattr(pruning, method)(**options)
+        found = pruning.prune_layer(W, G, k, scope=scope, method=made)
+        np.testing.assert_array_equal(found.mask, mask, err_msg=method)
+        np.testing.assert_allclose(found.weights, weights, rtol=1e-7, atol=1e-10, err_msg=method)
+        assert float(found.error) == pytest.approx(error(weights), rel=1e-9)
+        assert is_allowed(np.asarray(found.mask), name)
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_exchanges_are_the_best_of_all_pairs(name):
+    k, scope = SCOPES[name]
+    start = pruning.Magnitude()
+    first = np.asarray(pruning.prune_layer(W, G, k, scope=scope, method=start).mask)
+    method = pruning.Exchanges(start, damping=0.0)
+    found = pruning.prune_layer(W, G, k, scope=scope, method=method)
+    assert is_allowed(np.asarray(found.mask), name)
+    total = 0.0
+    for j in range(C):
+        support, least = reference.exchange(
+            W[:, j],
+            G,
+            np.flatnonzero(first[:, j]),
+            lambda i, j: name != "2:4" or i // 4 == j // 4,
+            rtol=1e-4,
+        )
+        assert set(np.flatnonzero(found.mask[:, j])) == support
+        total += least
+    assert float(found.error) == pytest.approx(total / np.trace(W.T @ G @ W), rel=1e-6)
+
+
+def test_exchanges_end_below_the_other_methods():
+    for k, scope in SCOPES.values():
+        errors = {
+            name: float(pruning.prune_layer(W, G, k, scope=scope, method=method).error)
+            for name, method in {
+                "magnitude": pruning.Magnitude(),
+                "wanda": pruning.Wanda(),
+                "sparsegpt": pruning.SparseGPT(block_size=4),
+                "alps": pruning.ALPS(),
+                "exchanges": pruning.Exchanges(),
+            }.items()
+        }
+        assert errors["exchanges"] == min(errors.values())
+
+
+def test_dead_inputs_and_empty_masks():
+    """Weights of inputs that are 0 are of no use; nothing is NaN."""
+    dead = G.copy()
+    dead[[0, 5]] = 0
+    dead[:, [0, 5]] = 0
+    methods = [pruning.SparseGPT(), pruning.ALPS(), pruning.Exchanges(), pruning.Wanda()]
+    for method in methods:
+        found = pruning.prune_layer(W, dead, 0.5, method=method)
+        assert np.all(np.isfinite(found.weights)) and 0 <= float(found.error) < 1
+        nothing = pruning.prune_layer(W, dead, 0, method=method)
+        assert not np.any(nothing.weights) and float(nothing.error) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": W[:, 0]}, "weights must have shape"),
+        ({"gram": G[1:]}, "gram must have shape"),
+        ({"gram": np.triu(G)}, "symmetric"),
+        ({"gram": G * np.nan}, "gram must be finite"),
+        ({"k": 1.5}, "k must be"),
+        ({"scope": "global"}, "scope must be"),
+        ({"scope": Axis(1)}, "along the inputs"),
+        ({"scope": NM(5, 0)}, "multiple of 5"),
+    ],
+)
+def test_what_is_no_layer_is_refused(change, message):
+    arguments = {"weights": W, "gram": G, "k": 0.5, "scope": "leaf"} | change
+    with pytest.raises(ValueError, match=message):
+        pruning.prune_layer(**arguments)
+
+
+def test_moments_give_the_gram_matrix():
+    moments = jaxht.Moments.zero(D, C).add(X[:30], X[:30] @ W).add(X[30:], X[30:] @ W)
+    gram = moments.least_squares().gram
+    found = pruning.prune_layer(W, gram, 0.5, method=pruning.Wanda())
+    assert float(found.error) == pytest.approx(error(np.asarray(found.weights)), rel=1e-9)
