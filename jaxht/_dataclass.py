@@ -239,13 +239,13 @@ def cast_numbers(
 
 
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
-    """``leaf`` as a strongly typed array of ``dtype``; booleans keep their dtype. Host numbers stay
-    on the host."""
+    """``leaf`` as a strongly typed array of ``dtype``; booleans keep their dtype, and complex numbers
+    stay complex, in the precision of a real ``dtype``. Host numbers stay on the host."""
     if isinstance(leaf, jax.Array):
         if leaf.dtype == dtype and not leaf.weak_type:
             return leaf
         # dtype may be NumPy's float64, which is float32 in JAX.
-        dtype = jax.dtypes.canonicalize_dtype(dtype)
+        dtype = jax.dtypes.canonicalize_dtype(_complex_like(leaf, dtype))
         is_kept = leaf.dtype in (dtype, jnp.bool_) and not leaf.weak_type
         return leaf if is_kept else leaf.astype(dtype)
     smallest, largest = -(2**31), 2**31 - 1  # a larger limit must not wrap around
@@ -254,4 +254,11 @@ def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
     leaf = np.asarray(leaf)
     if dtype == jnp.int32 and leaf.dtype.kind in "iu":
         leaf = np.clip(leaf, smallest, largest)
-    return leaf if leaf.dtype == np.bool_ else leaf.astype(dtype)
+    return leaf if leaf.dtype == np.bool_ else leaf.astype(_complex_like(leaf, dtype))
+
+
+def _complex_like(leaf: Any, dtype: ArrayDType) -> ArrayDType:
+    """``dtype``, or the complex one of its precision where the leaf is complex and it is real."""
+    if leaf.dtype.kind != "c" or np.dtype(dtype).kind != "f":
+        return dtype
+    return np.result_type(dtype, np.complex64)

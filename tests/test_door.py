@@ -434,12 +434,12 @@ WRONG = {
         operator(adjoint=lambda r: r),
     ),
     "product is complex": (
-        r"product must return real numbers, .*; got complex64",
+        r"product must return numbers of its dtype float32; got complex64",
         operator(lambda x: jnp.fft.fft(x), shape=(D, D)),
     ),
-    "dtype is complex": (
-        r"dtype must be float32 or float64; got complex64",
-        operator(dtype=jnp.complex64),
+    "dtype is half": (
+        r"dtype must be float32, float64, complex64 or complex128; got float16",
+        operator(dtype=jnp.float16),
     ),
     "product is not linear": (r"product must be linear in x", operator(lambda x: jnp.abs(A @ x))),
     "product is affine": (r"product must be linear in x", operator(lambda x: A @ x + 1)),

@@ -572,7 +572,7 @@ WRONG = {
     "A has three axes": (r"A must have shape.*vmap", wrong(LeastSquares(A[None], Y, mean=False))),
     "A is empty": (r"A must have shape.*\(0, 8\)", wrong(LeastSquares(A[:0], Y[:0], mean=False))),
     "A is half": (r"A must be.*float16", wrong(LeastSquares(A.astype(np.float16), Y, mean=False))),
-    "A is complex": (r"A must be.*complex64", wrong(LeastSquares(A * 1j, Y, mean=False))),
+    "A is complex": (r"A must be.*complex64", wrong(jaxht.Huber(A * 1j, Y, mean=False))),
     "A is boolean": (r"A must be.*bool", wrong(LeastSquares(A > 0, Y, mean=False))),
     "A holds objects": (r"A must be.*object", wrong(LeastSquares(A.astype(object), Y, mean=False))),
     "y is too short": (
@@ -590,7 +590,7 @@ WRONG = {
         wrong(LeastSquares(A, np.array(list("abcdefghijkl")), mean=False)),
     ),
     "y is boolean": (r"y must be.*bool", wrong(LeastSquares(A, Y > 0, mean=False))),
-    "y is complex": (r"y must be.*complex64", wrong(LeastSquares(A, Y * 1j, mean=False))),
+    "y is complex": (r"y must be.*complex64", wrong(jaxht.Huber(A, Y * 1j, mean=False))),
     "l2 is a vector": (
         r"l2 must be a scalar or of shape \(8,\).*vmap",
         wrong(LeastSquares(A, Y, np.ones(3), mean=False)),

@@ -9,6 +9,7 @@ import numpy as np
 from jaxht._checks import known_values
 from jaxht._repr import describe
 from jaxht._typing import Array
+from jaxht.linalg.inner_products import rankable
 
 Bounds = tuple[Any, Any] | None
 
@@ -43,7 +44,7 @@ def root_gains(z: Array, bounds: Bounds) -> Array:
     """By how much ``|x_i - z_i|^2`` decreases where x_i is clipped to the bounds instead of being
     0, the root of it: ``|z_i|`` where nothing is clipped."""
     if bounds is None:
-        return z
+        return rankable(z)
     nearest = jnp.clip(z, *bounds)
     # Of the root no square or sum overflows.
     rest = jnp.sqrt(jnp.abs(z - nearest / 2))

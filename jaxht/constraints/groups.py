@@ -18,6 +18,7 @@ from jaxht.constraints.constraint import (
     pad_rows,
 )
 from jaxht.constraints.support import Support
+from jaxht.linalg.inner_products import squares
 from jaxht.linalg.selection import k_largest_mask
 
 __all__ = ["Groups"]
@@ -171,7 +172,7 @@ class Groups(SelectionConstraint):
         # An eighth of the largest number: the inverse of that itself is flushed to 0.
         largest = jnp.minimum(jnp.max(jnp.abs(v)), float(jnp.finfo(v.dtype).max) / 8)
         unit = jnp.where(largest > 0, largest, 1)
-        return jnp.sqrt(self._sums((v / unit) ** 2)) * unit
+        return jnp.sqrt(self._sums(squares(v / unit))) * unit
 
     def support(self, selected: Array) -> Support:
         """All coordinates of the selected groups."""

@@ -14,6 +14,7 @@ from jaxht.constraints.bounds import clip
 from jaxht.constraints.constraint import check_groups
 from jaxht.constraints.sparse import Sparse
 from jaxht.constraints.support import Support
+from jaxht.linalg.inner_products import rankable
 from jaxht.linalg.selection import gather, mark_in_groups
 
 __all__ = ["SparsePerGroup"]
@@ -97,7 +98,7 @@ class SparsePerGroup(Sparse):
         """The coordinates of the largest entries of ``direction``, of each group at most as many
         times N_g as ``size`` is times k, rounded up."""
         times = -(-size // jnp.maximum(self.k, 1))
-        return self._select(self.feasible_direction(direction), size, size_max, times)
+        return self._select(rankable(self.feasible_direction(direction)), size, size_max, times)
 
     @property
     def limit(self) -> Numeric:

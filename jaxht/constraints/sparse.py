@@ -16,6 +16,7 @@ from jaxht.constraints.constraint import (
     rank_first,
 )
 from jaxht.constraints.support import Support
+from jaxht.linalg.inner_products import rankable
 from jaxht.linalg.selection import k_largest_mask
 
 __all__ = ["Sparse"]
@@ -113,7 +114,7 @@ class Sparse(SelectionConstraint):
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, among those that stay within the
         bounds from 0."""
-        return self._largest(self.feasible_direction(direction), size, size_max)
+        return self._largest(rankable(self.feasible_direction(direction)), size, size_max)
 
     @property
     def always_active(self) -> Array:

@@ -12,6 +12,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.design import Design
 from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.inner_products import squares
 
 
 @pytree
@@ -19,7 +20,7 @@ class Dense(Design):
     """A design stored as an array.
 
     Args:
-        array: (n, d) float32 or float64, samples in rows.
+        array: (n, d), real or complex, samples in rows.
 
     Cost: a product takes n d, or n d c for c columns.
 
@@ -47,6 +48,8 @@ class Dense(Design):
         """The array."""
         return self.array
 
+    takes_complex = True
+
     def gathers(self, k_max: int | None) -> bool:
         """True: columns are available."""
         return True
@@ -56,9 +59,9 @@ class Dense(Design):
         return matmul(self.array, x)
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
+        """``A^H r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
         # A product from the left reads A in its own order.
-        return matmul(r.T, self.array).T
+        return matmul(r.T.conj(), self.array).T.conj()
 
     def rows(self, indices: Array) -> "Dense":
         """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: b d."""
@@ -71,7 +74,7 @@ class Dense(Design):
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``.
         Cost: n d."""
-        return matmul(weights, self.array**2)
+        return matmul(weights, squares(self.array))
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,). Cost: n d."""
@@ -101,7 +104,7 @@ class Dense(Design):
         return _columns(self.array, indices)
 
     def columns_and_gram(self, indices: Array) -> tuple[Array, Array]:
-        """:meth:`columns` at ``indices`` and their Gram matrix ``A_F^T A_F`` (k_max, k_max).
+        """:meth:`columns` at ``indices`` and their Gram matrix ``A_F^H A_F`` (k_max, k_max).
 
         Cost: n k_max^2. Where many lanes of a vmap share one A, n d^2 once, and a gather a lane.
         """
@@ -125,7 +128,7 @@ def _columns_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 def _gather(array: Array, indices: Array) -> tuple[Array, Array]:
     columns = Dense(array).columns(indices)
-    return columns, matmul(columns, columns.T)
+    return columns, matmul(columns.conj(), columns.T)
 
 
 _columns_and_gram = custom_vmap(_gather)
@@ -139,7 +142,7 @@ def _gather_many(
     if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
         return jax.vmap(_gather, in_axes=axes)(array, indices), (True, True)
     n, d = array.shape
-    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The
+    # Two products in one, A^H A and A^H I = A^H, with zeros at index d, where the padding points. The
     # second is for speed: XLA would fuse a transposition into the gather, which then reads down the
     # columns of A. The barrier keeps XLA from evaluating the product at compile time where A is a
     # constant of the program.
@@ -147,7 +150,7 @@ def _gather_many(
     right = jnp.concatenate(
         [array, jnp.zeros((n, 1), array.dtype), jnp.eye(n, dtype=array.dtype)], axis=1
     )
-    both = jnp.pad(matmul(array.T, right), ((0, 1), (0, 0)))
-    columns = jnp.take(both[:, d + 1 :], indices, axis=0, mode="clip")
+    both = jnp.pad(matmul(array.T.conj(), right), ((0, 1), (0, 0)))
+    columns = jnp.take(both[:, d + 1 :], indices, axis=0, mode="clip").conj()
     gram = both.at[indices[..., :, None], indices[..., None, :]].get(mode="clip")
     return (columns, gram), (True, True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax.numpy as jnp
 
 from jaxht._typing import Array, ArrayDType
+from jaxht.linalg.inner_products import real_dtype
 
 __all__ = ["Design"]
 
@@ -24,7 +25,10 @@ class Design(abc.ABC):
 
         @property
         def dtype(self) -> ArrayDType:
-            """float32 or float64."""
+            """float32, float64, complex64 or complex128."""
+
+    #: Whether its entries, and the vectors of its products, may be complex.
+    takes_complex: ClassVar[bool] = False
 
     def gathers(self, k_max: int | None) -> bool:
         """Whether a refit on k_max columns should gather them and solve directly; else it uses
@@ -37,7 +41,7 @@ class Design(abc.ABC):
 
     @abc.abstractmethod
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``: r is (n,) or (n, c), the result (d,) or (d, c)."""
+        """``A^H r``, the adjoint: r is (n,) or (n, c), the result (d,) or (d, c)."""
 
     def columns(self, indices: Array) -> Array:
         """The columns at ``indices`` (k_max,) as rows (k_max, n), ``A_F^T``; 0 where an index is
@@ -50,7 +54,7 @@ class Design(abc.ABC):
         raise NotImplementedError
 
     def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j: weights is (n,), the result (d,)."""
+        """``sum_i weights_i |A_ij|^2`` for all j: weights is (n,), the result (d,)."""
         raise NotImplementedError
 
     def row_norms(self) -> Array:
@@ -59,7 +63,7 @@ class Design(abc.ABC):
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,)."""
-        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
+        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], real_dtype(self))))
 
     def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
         """Mean and variance of each column, for weights (n,) of sum 1, or None for equal ones.
@@ -86,7 +90,7 @@ class Design(abc.ABC):
         return None
 
     def gram_product(self, v: Array, weights: Array) -> Array:
-        """``A^T (weights * (A v))``; a design may compute it in one pass."""
+        """``A^H (weights * (A v))``; a design may compute it in one pass."""
         return self.rmatvec(weights * self.matvec(v))
 
     @property

@@ -13,6 +13,7 @@ from jaxht._dataclass import cast_numbers, mixed, pytree, static
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.design import Design
+from jaxht.linalg.inner_products import is_complex, real_dtype, squares
 
 # Rows or columns that are computed at a time.
 UNITS_AT_A_TIME = 64
@@ -26,17 +27,18 @@ class LinearOperator(Design):
     Refits on its supports use products alone (conjugate gradients).
 
     Args:
-        product: static, linear in x, from (d,) to (n,), real. A function defined once compiles
+        product: static, linear in x, from (d,) to (n,). A function defined once compiles
             once: arrays that change belong in ``args``.
         shape: static, (n, d).
         args: arrays of the operator, traced: sampled rows, a filter, weights ... Floats are cast to
             ``dtype``, integers and booleans stay what they are.
-        adjoint: static, ``A^T r = adjoint(r, *args)``, from (n,) to (d,); None: the transpose of
-            product, which JAX derives.
+        adjoint: static, ``A^H r = adjoint(r, *args)``, the conjugate transpose, from (n,) to (d,);
+            None: that of product, which JAX derives.
         norms: (d,) Euclidean norms of the columns where they are known; None: computed where needed
             by d products.
-        dtype: static; float32 or float64. Default: JAX's default float.
-        check: bool, static; whether ``r'A x = x'A^T r`` is tested once, at construction, for a
+        dtype: static, of vectors x and r; float32, float64, complex64 or complex128. Default: JAX's
+            default float.
+        check: bool, static; whether ``r'A x = (A'r)'x`` is tested once, at construction, for a
             random x and r: a product that is not linear, or an adjoint that is not that of product,
             would silently give wrong results. Nothing is tested where arguments are traced, or
             within a jit. Use False for a product that is computed inexactly or is too expensive to
@@ -44,7 +46,7 @@ class LinearOperator(Design):
 
     Raises:
         ValueError: for a shape that is not a pair of ints, a product or adjoint that does not map
-            (d,) to (n,) or back in real numbers, and for a product that is not linear or an adjoint
+            (d,) to (n,) or back in numbers of dtype, and for a product that is not linear or an adjoint
             that is not its own.
 
     Cost: that of product and adjoint; of each once where the operator is made.
@@ -78,6 +80,8 @@ class LinearOperator(Design):
             )  # once: copies are made wherever numbers are cast
             _check(self)
 
+    takes_complex = True
+
     @property
     def has_column_norms(self) -> bool:
         """Whether ``norms`` are given."""
@@ -100,7 +104,7 @@ class LinearOperator(Design):
         return self.product(x, *self.args)
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``: r is (n,), or (n, c), which takes the product of each column. Cost: a product,
+        """``A^H r``: r is (n,), or (n, c), which takes the product of each column. Cost: a product,
         or c."""
         if r.ndim == 2:
             return jax.vmap(self.rmatvec, in_axes=1, out_axes=1)(r)
@@ -109,8 +113,8 @@ class LinearOperator(Design):
         # Not jax.linear_transpose, which a product with rules of its own for vmap would refuse.
         (image,) = jax.vjp(
             lambda x: self.product(x, *self.args), jnp.zeros(self.shape[1:], r.dtype)
-        )[1](r)
-        return image
+        )[1](r.conj())
+        return image.conj()
 
     def rows(self, indices: Array) -> "LinearOperator":
         """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products cost
@@ -140,13 +144,13 @@ class LinearOperator(Design):
         )
 
     def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``.
+        """``sum_i weights_i |A_ij|^2`` for all j, (d,): the diagonal of ``A^H diag(weights) A``.
         Cost: d products."""
         d = self.shape[1]
 
         def entry(j: Array) -> Array:
-            column = self.matvec((jnp.arange(d) == j).astype(weights.dtype))
-            return jnp.vdot(weights, column**2)
+            unit = (jnp.arange(d) == j).astype(self.dtype)
+            return jnp.vdot(weights, squares(self.matvec(unit)))
 
         return lax.map(entry, jnp.arange(d), batch_size=UNITS_AT_A_TIME)
 
@@ -170,7 +174,7 @@ class LinearOperator(Design):
 
 
 def _check(A: LinearOperator) -> None:
-    """Raise ValueError where A is not a real linear map of its shape, or its adjoint another's, as
+    """Raise ValueError where A is not a linear map of its shape, or its adjoint another's, as
     far as known."""
     if not (
         isinstance(A.shape, tuple)
@@ -178,9 +182,10 @@ def _check(A: LinearOperator) -> None:
         and all(isinstance(s, int | np.integer) for s in A.shape)
     ):
         raise ValueError(f"shape must be a pair of ints (n, d); got {A.shape!r}")
-    if A.dtype not in (jnp.float32, jnp.float64):
-        raise ValueError(f"dtype must be float32 or float64; got {A.dtype}")
-    A = cast_numbers(A, A.dtype)
+    if real_dtype(A) not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype must be float32, float64, complex64 or complex128; got {A.dtype}")
+    A = cast_numbers(A, real_dtype(A))
+    kind = jnp.complexfloating if is_complex(A) else jnp.floating
     for name, function, size, image in (("product", A.product, 1, 0), ("adjoint", A.adjoint, 0, 1)):
         if function is None:
             continue
@@ -192,10 +197,8 @@ def _check(A: LinearOperator) -> None:
             raise ValueError(
                 f"{name} must map shape {vector.shape} to ({A.shape[image]},); got {describe(out)}"
             )
-        if not jnp.issubdtype(out.dtype, jnp.floating):
-            raise ValueError(
-                f"{name} must return real numbers, complex ones as two rows each; got {out.dtype}"
-            )
+        if not jnp.issubdtype(out.dtype, kind):
+            raise ValueError(f"{name} must return numbers of its dtype {A.dtype}; got {out.dtype}")
     unknown = (jax.core.Tracer, jax.ShapeDtypeStruct)
     if not any(
         isinstance(leaf, unknown) for leaf in (*jax.tree.leaves(A.args), jnp.zeros(()))
@@ -212,9 +215,12 @@ ROUNDING_RELATIVE_TO_NORMS = 1e-5
 def _check_adjoint(A: LinearOperator) -> None:
     def apply(function: Callable[[Array], Array], v: np.ndarray) -> Any:
         image = function(jnp.asarray(v, A.dtype))
-        return image if isinstance(image, jax.core.Tracer) else np.asarray(image, np.float64)
+        wide = np.complex128 if is_complex(A) else np.float64
+        return image if isinstance(image, jax.core.Tracer) else np.asarray(image, wide)
 
-    check_adjoint(functools.partial(apply, A.matvec), functools.partial(apply, A.rmatvec), A.shape)
+    matvec = functools.partial(apply, A.matvec)
+    rmatvec = functools.partial(apply, A.rmatvec)
+    check_adjoint(matvec, rmatvec, A.shape, takes_complex=is_complex(A))
 
 
 def check_adjoint(
@@ -222,32 +228,39 @@ def check_adjoint(
     rmatvec: Callable[[np.ndarray], Any],
     shape: tuple[int, int],
     hint: str = "",
+    takes_complex: bool = False,
 ) -> None:
     """Raise ValueError where products of vectors of NumPy are not linear, or the second is not the
     adjoint of the first; not where they are traced."""
     rng = np.random.default_rng(0)
     n, d = shape
-    x = rng.normal(size=d)
-    z = rng.normal(size=d)
-    noise = rng.normal(size=n)
+
+    def draw(size: int) -> np.ndarray:
+        numbers = rng.normal(size=size)
+        return numbers + 1j * rng.normal(size=size) if takes_complex else numbers
+
+    x = draw(d)
+    z = draw(d)
+    noise = draw(n)
     image = matvec(x)
     if isinstance(image, jax.core.Tracer) or not np.all(np.isfinite(image)):
         return
-    # Near the image, so that x'A'r is far from 0 in any dimension.
+    # Near the image, so that r'A x is far from 0 in any dimension.
     size = np.linalg.norm(image)
     r = image + size / np.sqrt(n) * noise
     back = rmatvec(r)
     rounding = ROUNDING_RELATIVE_TO_NORMS * np.linalg.norm(x) * np.linalg.norm(back)
-    if abs(image @ r - x @ back) <= LINEARITY_RTOL * size**2 + rounding:
+    if abs(np.vdot(r, image) - np.vdot(back, x)) <= LINEARITY_RTOL * size**2 + rounding:
         return
     other = matvec(z)
-    both = matvec(x + 2 * z)
-    gap = np.linalg.norm(both - image - 2 * other)
+    factor = 2j if takes_complex else 2
+    both = matvec(x + factor * z)
+    gap = np.linalg.norm(both - image - factor * other)
     if not gap <= LINEARITY_RTOL * (size + np.linalg.norm(other)):
         raise ValueError(
             f"product must be linear in x; got A(x + 2 z) other than A x + 2 A z{hint}"
         )
-    raise ValueError(f"adjoint must be that of product; got r'A x other than x'A^T r{hint}")
+    raise ValueError(f"adjoint must be that of product; got r'A x other than (A'r)'x{hint}")
 
 
 def _select_rows(x: Array, A: LinearOperator, indices: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from typing import NoReturn, cast
 
+from jaxht.linalg.inner_products import check_real
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 
@@ -10,6 +11,7 @@ def linear_model(objective: Objective, requirement: str) -> LinearModel:
     """The objective, prepared; a ValueError names the requirement if it is no linear model."""
     if not objective.is_linear_model:
         refuse(objective, requirement)
+    check_real(objective)
     return cast(LinearModel, objective.prepare())
 
 

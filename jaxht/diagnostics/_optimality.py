@@ -16,6 +16,7 @@ from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import check_real
 from jaxht.linalg.products import Variable, cast_variable, known_by_products
 from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner import call_on_device
@@ -110,6 +111,7 @@ def _prepare(
     objective: Objective, constraint: Constraint, x: Any, step_size: Numeric | None
 ) -> tuple[Any, ...]:
     check_kind(objective=objective, constraint=constraint)
+    check_real(objective)
     objective = objective.prepare()
     dtype = objective.dtype
     if known_by_products(x):

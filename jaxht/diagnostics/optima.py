@@ -17,6 +17,7 @@ from jaxht._meshes import shard_automatically
 from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import check_real
 from jaxht.linalg.normal_equations import ratio
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.exhaustive_search import MAX_SUPPORTS
@@ -75,6 +76,7 @@ def exhaustive_search(
         ([1, 4], 0.0)
     """
     check_kind(objective=objective, constraint=constraint)
+    check_real(objective)
     objective = objective.prepare()
     constraint = constraint.prepare(objective.shape)
     check_selection(constraint)

@@ -10,6 +10,7 @@ from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import check_real
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.objectives.objective import Objective
@@ -216,6 +217,7 @@ def _normalise(v: Array) -> Array:
 
 
 def _diagonal(objective: Objective) -> Array:
+    check_real(objective)
     if len(objective.shape) != 1:
         raise ValueError(
             f"objective must be over vectors; its variable has shape {objective.shape}"

@@ -24,6 +24,7 @@ from jaxht.exact.relaxation import (
     bound_at,
     relax,
 )
+from jaxht.linalg.inner_products import check_real
 from jaxht.objectives.dual import check_dual, column_bound, dual_variables
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
@@ -107,6 +108,7 @@ def certify(
         (6.75, True)
     """
     check_kind(objective=objective, constraint=constraint)
+    check_real(objective)
     check_dual(objective)
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)

@@ -26,6 +26,7 @@ from jaxht.exact.relaxation import (
 )
 from jaxht.exact.result import Solution
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
+from jaxht.linalg.inner_products import check_real
 from jaxht.objectives.dual import column_bound
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.runner._padding import is_padding_enabled, pad_objective
@@ -42,6 +43,7 @@ def in_double(objective: Any, constraint: Constraint) -> tuple[Any, Any]:
         raise ValueError(
             f"objective must be a linear model of one output; got {type(objective).__name__}"
         )
+    check_real(objective)
     objective = cast_numbers(objective.prepare(), np.dtype(np.float64))
     if objective.dtype != np.float64 or not objective.design.gathers(1):
         raise ValueError(

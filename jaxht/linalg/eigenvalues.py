@@ -7,6 +7,7 @@ from jax import lax
 
 from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType
+from jaxht.linalg.inner_products import real_dtype, real_vdot
 from jaxht.linalg.normal_equations import ratio
 
 __all__ = ["SAFETY", "largest_eigenvalue", "random_vector"]
@@ -32,10 +33,10 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
     Args:
         product: v (d,) -> B v (d,).
         d: dimension.
-        dtype: float32 or float64.
+        dtype: of v.
 
     Returns:
-        Scalar; at most the true value, which times SAFETY it exceeds except for adversarial
+        Real scalar; at most the true value, which times SAFETY it exceeds except for adversarial
         spectra. 0 for B = 0.
 
     Cost: NUM_STEPS products; a third of the Lanczos method's time to compile.
@@ -54,15 +55,15 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
     def step(_, carry):
         v_prev, v, top = carry
         image = product(v)
-        top = jnp.maximum(top, jnp.vdot(v, image))
+        top = jnp.maximum(top, real_vdot(v, image))
         # In units of top no square over- or underflows: ||B v||^2 <= ||B|| top.
         v_next = ratio(image, top) - v / 2 - v_prev / 16
-        scale = ratio(1.0, jnp.sqrt(jnp.vdot(v_next, v_next)))
+        scale = ratio(1.0, jnp.sqrt(real_vdot(v_next, v_next)))
         return v * scale, v_next * scale, top
 
     start = random_vector(d, dtype)
-    start = start / jnp.sqrt(jnp.vdot(start, start))
-    carry = (jnp.zeros_like(start), start, jnp.zeros((), dtype))
+    start = start / jnp.sqrt(real_vdot(start, start))
+    carry = (jnp.zeros_like(start), start, jnp.zeros((), real_dtype(start)))
     _, _, top = fori_loop(0, NUM_STEPS, step, carry)
     return top
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxht._loops import while_loop
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import rankable
 
 __all__ = ["Columns", "inverse_norm", "minimise", "ratio", "scale_gram"]
 
@@ -30,8 +31,8 @@ class Columns(NamedTuple):
 
     Attributes:
         matvec: w -> B w.
-        rmatvec: r -> B' r.
-        vdot: (u, v) -> u'v.
+        rmatvec: r -> B' r, the adjoint.
+        vdot: (u, v) -> u'v, of complex vectors its real part.
     """
 
     matvec: Callable[[Array], Array]
@@ -108,7 +109,7 @@ def minimise(
         # The correction of a gradient of rounding errors is large in the null space, where f does
         # not change.
         noise = NOISE_ULPS * eps * jnp.sqrt(squares * vdot(residual, residual))
-        noise_decrease = jnp.sqrt(vdot(jnp.square(noise), jnp.square(correction)))
+        noise_decrease = jnp.sqrt(vdot(jnp.square(noise), jnp.square(rankable(correction))))
         return _Refinement(
             step=state.step + 1,
             is_running=is_large & (decrease > noise_decrease),
@@ -146,7 +147,7 @@ def scale_gram(gram: Array, penalty: Array) -> tuple[Array, Array]:
     duplicated or too many columns.
     """
     size = gram.shape[0]
-    scale = inverse_norm(jnp.diagonal(gram) + penalty)
+    scale = inverse_norm(jnp.diagonal(gram).real + penalty)
     scaled = gram * scale[None] * scale[:, None]
     is_diagonal = jnp.eye(size, dtype=bool)
     return jnp.where(is_diagonal, 1 + 4 * size * machine_eps(gram), scaled), scale

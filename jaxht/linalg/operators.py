@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+from jaxht.linalg.inner_products import real_dtype, real_vdot
 
 __all__ = ["SymmetricOperator"]
 
@@ -27,7 +28,8 @@ class SymmetricOperator:
     Args:
         product: v -> B v, both shaped like the variable.
         shape: of the variable.
-        dtype: float32 or float64.
+        dtype: of the variable. Of complex ones B is Hermitian, or linear over the real numbers and
+            symmetric in ``Re(u^H v)``.
 
     Cost: that of the products.
 
@@ -50,9 +52,9 @@ class SymmetricOperator:
         return self.product(v)
 
     def quadratic_form(self, v: Array, pred: Array) -> Array:
-        """``v' B v``; pred is the objective's prediction for v, which spares linear models a
+        """``v' B v``, real; pred is the objective's prediction for v, which spares linear models a
         product."""
-        return jnp.vdot(v, self(v))
+        return real_vdot(v, self(v))
 
     def rows(self, indices: Array) -> Array:
         """The rows at ``indices`` (k,) of the flat variable, (k, d); 0 where an index is d. Cost: k
@@ -70,14 +72,14 @@ class SymmetricOperator:
 
         def entry(i: Array) -> Array:
             unit = (index == i).astype(self.dtype).reshape(self.shape)
-            return jnp.vdot(unit, self(unit))
+            return real_vdot(unit, self(unit))
 
         return lax.map(entry, index, batch_size=UNITS_AT_A_TIME).reshape(self.shape)
 
     def preconditioner(self) -> Array:
         """The diagonal, or near it but for a factor, where that costs less than d products; else
         1."""
-        return jnp.ones((), self.dtype)
+        return jnp.ones((), real_dtype(self))
 
     def norm(self) -> Array:
         """An upper estimate of the largest eigenvalue. Cost: some 16 products."""

@@ -16,6 +16,7 @@ from jax import lax
 from jaxht._dataclass import as_dtype, cast_numbers, pytree
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.inner_products import real_vdot, squares
 from jaxht.linalg.lapack import triangular_factor
 
 __all__ = [
@@ -199,15 +200,15 @@ def square_norms(x: Any, y: Any) -> tuple[Array, Array]:
         return square_norm(x), square_norm(y)
     # One reduction of two operands, which XLA does not split into several kernels as it does that
     # of one.
-    squares = [(lax.stop_gradient(v) ** 2).ravel() for v in (x, y)]
-    zero = jnp.zeros((), x.dtype)
-    return tuple(lax.reduce(squares, [zero, zero], lambda a, b: [a[0] + b[0], a[1] + b[1]], (0,)))
+    each = [squares(lax.stop_gradient(v)).ravel() for v in (x, y)]
+    zero = jnp.zeros((), each[0].dtype)
+    return tuple(lax.reduce(each, [zero, zero], lambda a, b: [a[0] + b[0], a[1] + b[1]], (0,)))
 
 
 def square_norm(x: Any) -> Array:
     """Compute ``||x||^2`` of an array, of factors or of a sum of factors."""
     if not known_by_products(x):
-        return jnp.vdot(x, x)
+        return real_vdot(x, x)
     if isinstance(x, Factored):
         return jnp.vdot(x.s, x.s)
     # A difference of the squares would lose what is below the root of machine epsilon.
@@ -228,10 +229,10 @@ def apply_weights(weights: Array, v: Array) -> Array:
 
 
 def weighted_square(x: Any, weights: Numeric) -> Array:
-    """Compute ``sum_j weights_j x_j^2``; of factors with a single weight."""
+    """Compute ``sum_j weights_j |x_j|^2``; of factors with a single weight."""
     if known_by_products(x):
         return weights * square_norm(x)
-    return jnp.vdot(x, weights * x)
+    return real_vdot(x, weights * x)
 
 
 def _terms(matrix: Any) -> tuple[tuple[Any, Any], ...]:

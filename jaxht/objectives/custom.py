@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxht._checks import warn_of_rounding
 from jaxht._dataclass import mixed, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, ArrayTree, Numeric
+from jaxht.linalg.inner_products import real_dtype, real_vdot
 from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives.objective import Objective, float_dtype
@@ -123,7 +124,8 @@ class Custom(Objective):
         like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or
             ``jax.ShapeDtypeStruct``, or a pytree of them. A pytree is passed to ``fun``, but the
             variable of the problem is the flat vector of all its entries, so that a constraint
-            counts all of them; :meth:`unravel` converts a solution back.
+            counts all of them; :meth:`unravel` converts a solution back. x may be complex, with
+            the gradient of :class:`jaxht.LeastSquares`: JAX's, conjugated.
 
     Raises:
         ValueError: from :meth:`prepare`, which every solver calls, unless ``fun`` maps such an x to
@@ -163,6 +165,11 @@ class Custom(Objective):
         """The widest dtype of x, or the default float for integers."""
         return float_dtype(jnp.result_type(*(leaf.dtype for leaf in self.like.leaves)))
 
+    @property
+    def real_dtype(self) -> ArrayDType:
+        """The dtype of values."""
+        return real_dtype(self)
+
     def unravel(self, x: Array) -> ArrayTree:
         """x in the structure that ``fun`` takes."""
         if jax.tree_util.treedef_is_leaf(self.like.structure):
@@ -179,9 +186,10 @@ class Custom(Objective):
         warn_of_rounding(self.args)
         if not callable(self.fun):
             raise ValueError(f"fun must be a function of x; got {type(self.fun).__name__}")
-        if not self.like.leaves or self.dtype not in (jnp.float32, jnp.float64):
+        if not self.like.leaves or self.real_dtype not in (jnp.float32, jnp.float64):
             raise ValueError(
-                f"like must describe arrays of float32 or float64; got {self.like.leaves}"
+                "like must describe arrays of float32, float64 or their complex numbers; got "
+                f"{self.like.leaves}"
             )
         out = self._output(jax.ShapeDtypeStruct(self.shape, self.dtype))
         is_scalar = isinstance(out, jax.ShapeDtypeStruct) and out.shape == ()
@@ -191,18 +199,20 @@ class Custom(Objective):
 
     def value(self, x: Array, pred: Array) -> Array:
         """f(x)."""
-        return self._at(x).astype(self.dtype)
+        return self._at(x).astype(self.real_dtype)
 
     def gradient(self, x: Array, pred: Array) -> Array:
         """The gradient by automatic differentiation."""
-        return jax.grad(self._at)(x)
+        gradient = jax.grad(self._at)(x)
+        return gradient.conj()
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
         """``H + tau s``, s the curvature along the gradient, in place of an upper bound."""
-        gradient, product = jax.linearize(jax.grad(self._at), x)
+        gradient, product = jax.linearize(lambda x: self.gradient(x, x), x)
         if isinstance(tau, float) and tau == 0:
             return SymmetricOperator(product, self.shape, self.dtype)
-        scale = ratio(jnp.abs(jnp.vdot(gradient, product(gradient))), jnp.vdot(gradient, gradient))
+        curvature = jnp.abs(real_vdot(gradient, product(gradient)))
+        scale = ratio(curvature, real_vdot(gradient, gradient))
         return SymmetricOperator(lambda v: product(v) + tau * scale * v, self.shape, self.dtype)
 
     def majorant(self) -> SymmetricOperator:

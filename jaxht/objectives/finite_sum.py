@@ -12,6 +12,7 @@ from jaxht._checks import check_array, warn_of_rounding
 from jaxht._dataclass import mixed, pytree, replace
 from jaxht._typing import Array, ArrayTree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+from jaxht.linalg.inner_products import check_real
 from jaxht.linalg.products import apply_weights
 from jaxht.objectives.custom import Custom
 from jaxht.objectives.objective import SumOverSamples
@@ -83,6 +84,7 @@ class FiniteSum(Custom, SumOverSamples):
             ValueError: unless samples are arrays of one length, and ``fun`` maps each of them to a
             real scalar.
         """
+        check_real(self)
         warn_of_rounding(self.samples)
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
         if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):

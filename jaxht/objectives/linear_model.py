@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Design, design
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.inner_products import is_complex, real_dtype, real_vdot
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.products import (
     Product,
@@ -28,6 +29,8 @@ from jaxht.objectives.objective import SumOverSamples, float_dtype
 
 __all__ = ["LeastSquares", "LinearModel", "Majorant", "WeightedGram"]
 
+
+Model = TypeVar("Model", bound="LinearModel")
 
 # The residual of an exact fit has at most so many rounding errors of y.
 EXACT_FIT_ULPS = 1000.0
@@ -76,6 +79,8 @@ class LinearModel(SumOverSamples):
     offset: Array | None = dataclasses.field(default=None, kw_only=True)
 
     is_linear_model = True
+    #: Whether A, y and x may be complex.
+    takes_complex: ClassVar[bool] = False
 
     @property
     def loss(self) -> Loss:
@@ -108,8 +113,17 @@ class LinearModel(SumOverSamples):
 
     @property
     def dtype(self) -> ArrayDType:
-        """The dtype of A, or the default float where A contains integers."""
-        return float_dtype(self.design.dtype)
+        """The dtype of A, or the default float where A contains integers; complex where y is."""
+        dtype = float_dtype(self.design.dtype)
+        is_array = self.takes_complex and isinstance(self.y, np.ndarray | jax.Array)
+        if is_array and is_complex(self.y) and jnp.issubdtype(dtype, jnp.floating):
+            return np.result_type(dtype, np.complex64)
+        return dtype
+
+    @property
+    def real_dtype(self) -> ArrayDType:
+        """The dtype of values, weights and ridges."""
+        return real_dtype(self)
 
     @property
     def num_samples(self) -> int:
@@ -134,9 +148,11 @@ class LinearModel(SumOverSamples):
                 f"A must have shape (n, d) with n, d >= 1; got {shape}: use jax.vmap for a batch"
             )
         warn_of_rounding(A)
-        dtype = model.dtype
+        dtype = model.real_dtype
         if dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"A must be float32 or float64 (or integer); got {dtype}")
+        if is_complex(model):
+            model = _check_complex(model)
         _check_samples(model)
         shapes = {"l2": model.shape, "weights": model.weights_shape(shape[0]), "strata": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
@@ -164,11 +180,12 @@ class LinearModel(SumOverSamples):
         if A is None:
             return None
         n, d = self.design.shape
-        weights = np.ones(n, self.dtype) if self.weights is None else np.asarray(self.weights)
-        added = np.zeros((num_samples - n, *weights.shape[1:]), self.dtype)
+        weights = self.weights
+        weights = np.ones(n, self.real_dtype) if weights is None else np.asarray(weights)
+        added = np.zeros((num_samples - n, *weights.shape[1:]), self.real_dtype)
         l2 = None
         if self.l2 is not None:
-            l2 = np.zeros((num_columns, *self.shape[1:]), self.dtype)
+            l2 = np.zeros((num_columns, *self.shape[1:]), self.real_dtype)
             l2[:d] = self.l2
         return replace(
             self,
@@ -202,18 +219,18 @@ class LinearModel(SumOverSamples):
     def ridge(self, x: Any) -> Array:
         """``1/2 sum_j l2_j x_j^2``."""
         if self.l2 is None:
-            return jnp.zeros((), x.dtype)
+            return jnp.zeros((), real_dtype(x))
         return weighted_square(x, self.l2) / 2
 
     @property
     def penalty(self) -> Array:
         """``l2`` as an array: 0 where there is no ridge."""
         # The dtype of A may be NumPy's float64, which is float32 in JAX.
-        dtype = jax.dtypes.canonicalize_dtype(self.dtype)
+        dtype = jax.dtypes.canonicalize_dtype(self.real_dtype)
         return jnp.asarray(0.0 if self.l2 is None else self.l2, dtype)
 
     def gradient(self, x: Any, pred: Array) -> Any:
-        """``c A^T (s * l'(A x)) + l2 * x``. Cost: n d."""
+        """``c A^H (s * l'(A x)) + l2 * x``. Cost: n d."""
         return self.gradient_from(self.loss_derivatives(x, pred), x)
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
@@ -271,7 +288,7 @@ class LinearModel(SumOverSamples):
         def take(v):
             return jnp.take(v, indices, axis=0, mode="clip")
 
-        scale = self.normalise(jnp.asarray(self.num_samples, self.dtype)) * weights
+        scale = self.normalise(jnp.asarray(self.num_samples, self.real_dtype)) * weights
         return replace(
             self,
             A=self.design.rows(indices),
@@ -291,7 +308,7 @@ class LinearModel(SumOverSamples):
         return self.weight(self.loss.derivative(self.linear_predictor(pred), self.y))
 
     def gradient_from(self, derivatives: Array, x: Any) -> Any:
-        """``A^T derivatives + l2 * x``. Cost: n d; where x is known by its products, so is the
+        """``A^H derivatives + l2 * x``. Cost: n d; where x is known by its products, so is the
         result, and the cost is that of each product with it."""
         lazy = known_by_products(x)
         adjoint = self._adjoint(derivatives) if lazy else self.design.rmatvec(derivatives)
@@ -373,7 +390,7 @@ class LinearModel(SumOverSamples):
     def gram_norm(self) -> Array:
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
         A = self.design
-        weights = self.weight(jnp.ones(self.num_samples, self.dtype))
+        weights = self.weight(jnp.ones(self.num_samples, self.real_dtype))
         # Of several outputs, the norm is that of one.
         gram = SymmetricOperator(lambda v: A.gram_product(v, weights), A.variable_shape, self.dtype)
         return gram.norm()
@@ -394,18 +411,47 @@ def _check_samples(model: LinearModel) -> None:
     check_array("y", y, f"an array of shape {shape}")
     if y.shape != shape:
         raise ValueError(f"y must have shape {shape}, one entry for each row of A; got {y.shape}")
-    if not any(jnp.issubdtype(y.dtype, kind) for kind in (jnp.floating, jnp.integer)):
-        raise ValueError(f"y must be real; got dtype {y.dtype}")
+    kinds: list[Any] = [jnp.floating, jnp.integer]
+    if model.takes_complex:
+        kinds.append(jnp.complexfloating)
+    if not any(jnp.issubdtype(y.dtype, kind) for kind in kinds):
+        numbers = "real or complex" if model.takes_complex else "real"
+        raise ValueError(f"y must be {numbers}; got dtype {y.dtype}")
     if model.offset is None:
         return
     shape = model.pred_shape
     check_array("offset", model.offset, f"an array of shape {shape}")
-    if np.iscomplexobj(model.offset):
+    if np.iscomplexobj(model.offset) and not is_complex(model):
         raise ValueError(f"offset must be real; got dtype {model.offset.dtype}")
     if model.offset.shape != shape:
         raise ValueError(
             f"offset must have shape {shape}, that of the predictions; got {model.offset.shape}"
         )
+
+
+def _check_complex(model: Model) -> Model:
+    """The model with A, y and offset of its complex dtype; a ValueError unless it takes them."""
+    if not model.takes_complex:
+        raise ValueError(
+            f"A must be float32 or float64 (or integer) for {type(model).__name__}; got "
+            f"{model.dtype}: LeastSquares takes complex numbers"
+        )
+    A = model.design
+    if not A.takes_complex:
+        raise ValueError(
+            f"A must be an array or a LinearOperator for complex numbers; got {type(A).__name__}"
+        )
+    if not is_complex(A):
+        A = cast_numbers(A, model.dtype)
+    if not is_complex(A):
+        raise ValueError(f"A must have a complex dtype, as y has; got an operator of {A.dtype}")
+    offset = model.offset
+    return replace(
+        model,
+        A=A,
+        y=as_dtype(model.y, model.dtype),
+        offset=None if offset is None else as_dtype(offset, model.dtype),
+    )
 
 
 def _check_sum(weights: Any, dtype: Any) -> None:
@@ -476,17 +522,17 @@ class WeightedGram(SymmetricOperator):
         self.model, self.curvature = model, curvature
 
     def quadratic_form(self, v: Array, pred: Array) -> Array:
-        """``c sum_i s_i l''_i (a_i.v)^2 + sum_j l2_j v_j^2``; pred = A v. Cost: n + d.
+        """``c sum_i s_i l''_i |a_i.v|^2 + sum_j l2_j |v_j|^2``; pred = A v. Cost: n + d.
 
         At least LEAST_CURVATURE of its upper bound: where l'' is 0 for all samples, steps by its
         inverse stay finite.
         """
         model = self.model
-        form = jnp.vdot(pred, model.weight(self.curvature(pred)))
+        form = real_vdot(pred, model.weight(self.curvature(pred)))
         if model.loss.is_smooth:
-            bound = model.curvature_bound() * jnp.vdot(pred, model.weight(pred))
+            bound = model.curvature_bound() * real_vdot(pred, model.weight(pred))
             form = jnp.maximum(form, LEAST_CURVATURE * bound)
-        return form if model.l2 is None else form + jnp.vdot(v, model.l2 * v)
+        return form if model.l2 is None else form + real_vdot(v, model.l2 * v)
 
     def diagonal(self) -> Array:
         """Cost: n d, or n d c for c outputs; where the loss couples the samples, a product of it
@@ -496,7 +542,7 @@ class WeightedGram(SymmetricOperator):
             return self._coupled_diagonal()
         shape = model.pred_shape
         if len(shape) == 1:
-            curvatures = self.curvature(jnp.ones(shape, self.dtype))
+            curvatures = self.curvature(jnp.ones(shape, self.model.real_dtype))
             return model.design.squared(model.weight(curvatures)) + model.penalty
 
         def of_output(unit):
@@ -536,7 +582,7 @@ class WeightedGram(SymmetricOperator):
     def preconditioner(self) -> Array:
         """The diagonal, or 1 where it would cost d products."""
         if not self.model.design.has_column_norms:
-            return jnp.ones((), self.dtype)
+            return jnp.ones((), self.model.real_dtype)
         return self.diagonal()
 
     def _coupled_diagonal(self) -> Array:
@@ -582,18 +628,23 @@ class Majorant(WeightedGram):
 
 @pytree
 class LeastSquares(LinearModel):
-    """Squared error of a linear model: ``f(x) = c/2 sum_i s_i (a_i.x - y_i)^2 + 1/2 sum_j l2_j
-    x_j^2``.
+    """Squared error of a linear model: ``f(x) = c/2 sum_i s_i |a_i.x - y_i|^2 + 1/2 sum_j l2_j
+    |x_j|^2``.
 
     The number c is ``1 / sum_i s_i`` where ``mean`` is set (the default), else 1: integer weights s
     repeat samples, and a weight of 0 leaves a sample out, so that a vmap over weights is
     cross-validation.
 
+    A, y and offset may be complex, and x is then. Its gradient is ``c A^H (s * (A x - y)) + l2 *
+    x``, A^H the conjugate transpose: twice the Wirtinger derivative by the conjugate of x, so that
+    ``x - eta * gradient`` is a gradient step as for real x.
+
     Args:
         A: (n, d) design, samples in rows, traced: an argument or a result of :func:`jaxht.design`.
-            No scaling of columns is assumed. Float32 or float64; integers are cast to the default
+            No scaling of columns is assumed. Float32, float64, complex64 or complex128 (the
+            latter two an array or a :class:`jaxht.LinearOperator`); integers are cast to the default
             float. Where all lanes of a vmap share one A, its products are matrix-matrix products.
-        y: (n,) targets, traced, cast to the dtype of A.
+        y: (n,) targets, traced, cast to the dtype of A, and A to theirs where they are complex.
         l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or one for
             each coordinate, (d,). An intercept is a column of ones with a lambda of 0. A Python 0,
             or None, leaves the ridge out of the program: a compile of its own.
@@ -620,6 +671,8 @@ class LeastSquares(LinearModel):
         [3.0, 0.0, 0.0]
     """
 
+    takes_complex = True
+
     @property
     def loss(self) -> SquaredLoss:
         """The loss of one sample."""
@@ -636,8 +689,8 @@ class LeastSquares(LinearModel):
 
     @property
     def is_compressible(self) -> bool:
-        """Whether the design is an array."""
-        return self.design.dense_array is not None
+        """Whether the design is an array of real numbers."""
+        return self.design.dense_array is not None and not is_complex(self)
 
     def compress(self) -> Self:
         r"""Least squares of the d + 1 rows of R in a QR factorisation, if there are more samples.
@@ -671,7 +724,7 @@ class LeastSquares(LinearModel):
     def value(self, x: Any, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
         residual = pred - self.target
-        return jnp.vdot(residual, self.weight(residual)) / 2 + self.ridge(x)
+        return real_vdot(residual, self.weight(residual)) / 2 + self.ridge(x)
 
     def loss_derivatives(self, x: Any, pred: Array) -> Array:
         """``c s_i (a_i.x - y_i)``, (n,). Cost: n."""

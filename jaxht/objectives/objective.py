@@ -32,7 +32,8 @@ class Objective(Protocol):
 
     @property
     def dtype(self) -> ArrayDType:
-        """float32 or float64: the dtype of everything that a run computes."""
+        """That of the variable: float32, float64, complex64 or complex128. Values, step sizes and
+        norms are real, of the same precision."""
         ...
 
     @property
@@ -67,7 +68,8 @@ class Objective(Protocol):
         ...
 
     def gradient(self, x: Array, pred: Array) -> Array:
-        """grad f(x), shaped like x."""
+        """grad f(x), shaped like x: the direction along which f increases most; of a complex x twice
+        the Wirtinger derivative by its conjugate."""
         ...
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxht._dataclass import replace
 from jaxht._programs import is_tracing
 from jaxht.constraints import Constraint, SelectionConstraint
+from jaxht.linalg.inner_products import is_complex
 from jaxht.runner._problem import DenseStart, Problem, Start
 from jaxht.runner._result import Result
 from jaxht.runner._sizes import round_k_max, round_shape
@@ -200,7 +201,7 @@ def pad_objective(objective: Any, *, compresses: bool = False, is_cheap: bool = 
         compresses: whether least squares may first become those of a QR factorisation.
         is_cheap: whether what is computed of a small problem takes milliseconds.
     """
-    if not objective.is_linear_model:
+    if not objective.is_linear_model or is_complex(objective):
         return None
     n, d = objective.design.shape
     if n * d > MAX_PADDED_ENTRIES:

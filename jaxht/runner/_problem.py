@@ -12,6 +12,7 @@ from jaxht._dataclass import cast_numbers, pytree, replace
 from jaxht._repr import describe
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint, Support
+from jaxht.linalg.inner_products import is_complex, real_dtype
 from jaxht.linalg.products import Variable, cast_variable
 from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner._default import choose_solver
@@ -89,10 +90,12 @@ def prepare(
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
     objective = objective.prepare()
-    dtype = objective.dtype
+    dtype = real_dtype(objective)
     constraint = constraint.prepare(objective.shape)
     if solver is None:
         solver = choose_solver(objective, constraint)
+    if is_complex(objective):
+        _check_complex(constraint, solver)
     if not constraint.stores_entries:
         check_products(objective)
         if solver.needs_entries:
@@ -107,6 +110,23 @@ def prepare(
     stop = _complete(stop, constraint, solver, dtype)
     problem = cast_numbers(Problem(objective, constraint, solver, stop), dtype)
     return problem, _check_start(x0, objective), key
+
+
+def _check_complex(constraint: Any, solver: Solver) -> None:
+    """Raise ValueError for what has no complex form."""
+    if not constraint.selects_items or constraint.is_graph:
+        raise ValueError(
+            "constraint must select entries or groups for complex numbers (Sparse, Groups, "
+            f"SparsePerGroup); got {type(constraint).__name__}"
+        )
+    if constraint.bounds is not None:
+        raise ValueError("bounds must be None for complex numbers, which have no order")
+    if not solver.takes_complex:
+        raise ValueError(
+            "solver must take complex numbers (IHT, NIHT, HTP, PHT, CoSaMP, GraSP, "
+            "SubspacePursuit, OMP, OLS and the stochastic ones do); got "
+            f"{type(solver).__name__}"
+        )
 
 
 def _warn_of_few_samples(objective: Any, constraint: Any) -> None:
@@ -165,6 +185,8 @@ def _check_start(x0: Any, objective: Objective) -> Start:
         x0 = x0.x
     if isinstance(x0, list):
         x0 = host_array("x0", x0)
+    if np.iscomplexobj(x0) and not is_complex(objective):
+        raise ValueError(f"x0 must be real, like the variable; got {describe(x0)}")
     x0 = cast_variable(x0, objective.dtype)
     if x0.dtype == jnp.bool_:
         x0 = x0.astype(objective.dtype)

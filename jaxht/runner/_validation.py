@@ -14,6 +14,7 @@ from jaxht._meshes import shard_automatically
 from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
+from jaxht.linalg.inner_products import real_dtype
 from jaxht.linalg.selection import decreasing_order
 from jaxht.objectives.objective import Objective
 from jaxht.runner._compile import compile_for
@@ -341,7 +342,7 @@ def _standard_error(objective: Any, pred: Array) -> Array:
     """Estimate the error of the sum of the losses of n samples from their variance; NaN where the
     objective is no such sum."""
     if not objective.is_linear_model or not objective.loss.is_separable:
-        return jnp.full((), jnp.nan, pred.dtype)
+        return jnp.full((), jnp.nan, real_dtype(pred))
     losses = objective.weighted_losses(pred)
     present = jnp.ones(losses.shape, bool)
     if objective.weights is not None:

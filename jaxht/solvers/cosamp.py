@@ -55,6 +55,7 @@ class MergingPursuit(Solver):
 
     fixed_point_test = True
     keeps_best = True
+    takes_complex = True
     step_limit = 100  # most runs end within ten steps
 
     def init(

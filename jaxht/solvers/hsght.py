@@ -10,6 +10,7 @@ from jaxht._dataclass import integer, pytree
 from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
+from jaxht.linalg.inner_products import real_dtype
 from jaxht.linalg.lanes import either, keep_last
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
@@ -91,6 +92,7 @@ class HSGHT(Solver):
 
     fixed_point_test = True  # once the batch is all samples
     needs_key = True
+    takes_complex = True
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
@@ -154,7 +156,7 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
     def block(number, gradient):
         position = number * BLOCK_SAMPLES + lax.iota(jnp.int32, BLOCK_SAMPLES)
         indices = jnp.where(position < s, permute(key, position % n, n), n)
-        weights = jnp.where(position < s, 1 / s.astype(x.dtype), 0)
+        weights = jnp.where(position < s, 1 / s.astype(real_dtype(x)), 0)
         batch = objective.minibatch(indices, weights)
         return gradient + batch.gradient(x, batch.predict(x))
 

@@ -113,6 +113,7 @@ class HTP(Solver):
 
     fixed_point_test = True
     keeps_best = True
+    takes_complex = True
 
     def max_steps(self, constraint: Constraint) -> int:
         """100 steps, most runs end within ten; 5 000 for low rank, where spaces turn by a little in
@@ -195,6 +196,7 @@ class PHT(Solver):
 
     fixed_point_test = True
     keeps_best = True
+    takes_complex = True
     step_limit = 100
 
     def init(

@@ -74,6 +74,7 @@ class IHT(Solver):
 
     fixed_point_test = True
     needs_entries = False
+    takes_complex = True
     step_limit = 10_000  # convergence is linear, at a rate set by the restricted condition number
 
     def init(

@@ -9,6 +9,7 @@ from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import real_dtype, real_vdot
 from jaxht.linalg.lanes import either
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
@@ -92,6 +93,7 @@ class NIHT(Solver):
 
     fixed_point_test = True
     takes_turns = True
+    takes_complex = True
     step_limit = 5_000
 
     def init(
@@ -111,7 +113,7 @@ class NIHT(Solver):
             rounding=rounding,
             start=start,
             tries=jnp.zeros((), jnp.int32),
-            step_size=jnp.ones((), g.dtype),
+            step_size=jnp.ones((), real_dtype(g)),
         )
         return iterate, state, Info()
 
@@ -140,7 +142,8 @@ class NIHT(Solver):
         length = jnp.max(jnp.abs(move))
         unit = move / jnp.where(length > 0, length, 1)
         margin = jnp.where(is_same, 2, 1 - self.c)
-        is_short = eta * jnp.vdot(unit, gradient - g) <= margin * length * jnp.vdot(unit, unit)
+        rise = real_vdot(unit, gradient - g)
+        is_short = eta * rise <= margin * length * real_vdot(unit, unit)
         # A NaN is never accepted: the bound on tries ends the step, and the runner reports
         # DIVERGED.
         accepted = is_short & (new.value <= most)
@@ -187,7 +190,7 @@ def _exact_step(
     v = direction / jnp.where(flat, 1, scale)
     hessian = objective.hessian(point.x, point.pred)
     curvature = hessian.quadratic_form(v, objective.predict(v))
-    eta = jnp.vdot(v, v) / jnp.where(flat, 1, curvature)
+    eta = real_vdot(v, v) / jnp.where(flat, 1, curvature)
     return jnp.where(jnp.isfinite(eta), eta, 0), flat  # x stays, and the step size is reported
 
 

@@ -38,6 +38,7 @@ class ForwardSelection(Solver):
 
     nested = True
     ignores_empty_columns = True
+    takes_complex = True
     #: Whether growth is asked for scores.
     scored: ClassVar[bool]
 

@@ -80,6 +80,7 @@ class HTSAGA(Solver):
     replace: bool = static(default=True)
 
     needs_key = True
+    takes_complex = True
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None

@@ -10,6 +10,7 @@ from jax import lax
 
 from jaxht._loops import fori_loop, scan
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
+from jaxht.linalg.inner_products import real_dtype
 from jaxht.linalg.products import known_by_products
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Info, check_step_size
@@ -166,7 +167,7 @@ def run_updates(
         )
 
     shape = (BLOCK_UPDATES, batch_size)
-    weights = jnp.full(batch_size, 1 / batch_size, objective.dtype)
+    weights = jnp.full(batch_size, 1 / batch_size, real_dtype(objective))
 
     def block(number, state):
         block_key = jax.random.fold_in(key, number)

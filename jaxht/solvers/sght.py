@@ -67,6 +67,7 @@ class SGHT(Solver):
 
     needs_entries = False
     needs_key = True
+    takes_complex = True
     step_limit = 100  # epochs
 
     def init(

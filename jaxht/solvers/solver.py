@@ -49,6 +49,9 @@ class Solver(Protocol):
     #: Whether columns of zeros and samples of weight 0 leave every step as it is, so that
     #: :func:`jaxht.solve` may round shapes up to those of a compiled program.
     ignores_empty_columns: ClassVar[bool] = False
+    #: Whether x may be complex: steps take the real inner product ``Re(u^H v)``, and order entries
+    #: by their magnitude.
+    takes_complex: ClassVar[bool] = False
     #: The step limit where :class:`jaxht.Stop` gives none; for one that depends on the constraint a
     #: solver has its own ``max_steps``.
     step_limit: ClassVar[int] = 1_000

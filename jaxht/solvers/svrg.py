@@ -30,6 +30,7 @@ class VarianceReduction(Solver):
     replace: bool
 
     needs_key = True
+    takes_complex = True
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None

@@ -15,6 +15,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
+from jaxht.linalg.inner_products import check_real, real_dtype, real_vdot
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.selection import gather, mask_to_indices
@@ -102,9 +103,10 @@ class Subproblem:
         self, support: ModelSubspace, x: Array, ridge: Array | None = None
     ) -> RestrictedProblem:
         """The objective in coordinates of a support, at x; with a further ridge, shaped like x."""
-        ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
+        dtype = real_dtype(x)
+        ridge = jnp.zeros((), dtype) if ridge is None else ridge
         entries = lax.stop_gradient(self.objective.majorant().preconditioner() + ridge)
-        entries = jnp.broadcast_to(entries, x.shape).astype(x.dtype)
+        entries = jnp.broadcast_to(entries, x.shape).astype(dtype)
         f = FunctionOfCoordinates(self.objective, support, ridge, support.diagonal(entries))
         w = support.coordinates(x)
         return RestrictedProblem(f, w, Region(support.inside, support.bounds), support.point)
@@ -135,6 +137,7 @@ class Subproblem:
 
         Source: Krantz & Parks 2013; on matrices of a fixed rank Vandereycken 2013, §2.3.
         """
+        check_real(self.objective)
         return self.restrict(support, x).differentiate()
 
     def regularity(self, support: ModelSubspace, x: Any) -> Regularity:
@@ -356,7 +359,7 @@ class FunctionOfCoordinates:
     def value(self, w: Array, pred: Array) -> Array:
         """f plus the ridge."""
         x = self.support.point(w)
-        return self.objective.value(x, pred) + jnp.vdot(x, self.ridge * x) / 2
+        return self.objective.value(x, pred) + real_vdot(x, self.ridge * x) / 2
 
     def gradient(self, w: Array, pred: Array) -> Array:
         """The gradient in coordinates."""

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.inner_products import conj_matmul, real_vdot
 from jaxht.linalg.kernels.least_squares import (
     invert_gram_roots,
     minimise_on_columns,
@@ -44,11 +46,11 @@ def _solve(array: Array, y: Array, penalty: Array, indices: Array) -> tuple[Arra
     columns, gram = Dense(array).columns_and_gram(indices)
     products = Columns(
         matvec=lambda w: matmul(w, columns),
-        rmatvec=lambda r: matmul(columns, r),
-        vdot=jnp.vdot,
+        rmatvec=lambda r: conj_matmul(columns, r),
+        vdot=real_vdot,
     )
     precondition = cholesky_solver(gram, penalty)
-    return minimise(products, y, penalty, jnp.diagonal(gram), precondition)
+    return minimise(products, y, penalty, jnp.diagonal(gram).real, precondition)
 
 
 def _solve_in_turn(arrays: Array, y: Array, penalty: Array, indices: Array) -> list[Array]:
@@ -79,7 +81,7 @@ def _gram_matrices(arrays: Array, indices: Array) -> tuple[Array, Array]:
 
 
 def _solution_shapes(arrays: Any, y: Any, penalty: Any, indices: Any) -> list[Any]:
-    return [penalty, y]
+    return [jax.ShapeDtypeStruct(penalty.shape, y.dtype), y]
 
 
 _solve_lanes = along_one_axis(

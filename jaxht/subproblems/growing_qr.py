@@ -12,6 +12,7 @@ from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.inner_products import conj_matmul, real_vdot, squares
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.linear_models import gather_column, ridge_per_sample, weight_by
@@ -68,7 +69,7 @@ class GrowingQR(Growth):
         qr = cls(
             mask=jnp.zeros(d, bool),
             indices=jnp.full(k_max, d, jnp.int32),
-            penalty=jnp.zeros(k_max, y.dtype),
+            penalty=jnp.zeros(k_max, objective.real_dtype),
             directions=jnp.zeros((k_max, k_max), y.dtype),
             images=jnp.zeros((k_max, n), y.dtype),
             w=jnp.zeros(k_max, y.dtype),
@@ -100,7 +101,7 @@ class GrowingQR(Growth):
         r"""The decrease of f for each coordinate, from the curvature that is left along it.
 
         .. math::
-            s_j = H_{jj} - \sum_q c (a_j' q)^2
+            s_j = H_{jj} - \sum_q c |a_j^* q|^2
 
         Cost: a gradient, and n d for each further direction.
         """
@@ -108,7 +109,7 @@ class GrowingQR(Growth):
 
         def subtract(i, remaining):
             overlaps = f.design.rmatvec(weight_by(f, self.images[i]))
-            return remaining - f.normalise(overlaps**2)
+            return remaining - f.normalise(squares(overlaps))
 
         remaining = self.remaining
         if self.indices.size:  # else there is no direction to index
@@ -132,18 +133,18 @@ class GrowingQR(Growth):
 
         def orthogonalise(carry):
             count, image, direction, _, square = carry
-            overlap = matmul(self.images, weight_by(objective, image))
-            overlap += matmul(self.directions, penalty * direction)
+            overlap = conj_matmul(self.images, weight_by(objective, image))
+            overlap += conj_matmul(self.directions, penalty * direction)
             image = image - matmul(overlap, self.images)
             direction = direction - matmul(overlap, self.directions)
-            remaining = product(image, image) + jnp.vdot(direction, penalty * direction)
+            remaining = product(image, image).real + real_vdot(direction, penalty * direction)
             return count + 1, image, direction, square, remaining
 
         def has_cancelled(carry):
             count, *_, before, remaining = carry
             return (count < 1) | (remaining < before / 2) & (count < 3)
 
-        total = product(new, new) + p
+        total = product(new, new).real + p
         start = (0, new, slot.astype(new.dtype), total, total)
         _, image, direction, _, square = while_loop(has_cancelled, orthogonalise, start)
         # NaN, so that a column whose square overflows is not ignored silently.
@@ -167,9 +168,9 @@ class GrowingQR(Growth):
 
 
 def gains_along(derivatives: Array, remaining: Array, total: Array) -> Array:
-    """``derivatives^2 / (2 remaining)``: 0 where nothing of the curvature ``total`` remains, NaN
+    """``|derivatives|^2 / (2 remaining)``: 0 where nothing of the curvature ``total`` remains, NaN
     where it overflows."""
     eps = machine_eps(total)
     is_independent = remaining > NO_CURVATURE_ULPS * eps * total
-    gains = derivatives**2 / jnp.where(is_independent, 2 * remaining, 1)
+    gains = squares(derivatives) / jnp.where(is_independent, 2 * remaining, 1)
     return jnp.where(jnp.isfinite(total), jnp.where(is_independent, gains, 0), jnp.nan)

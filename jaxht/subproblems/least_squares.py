@@ -10,17 +10,18 @@ from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.inner_products import conj_matmul, is_complex
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import cholesky_solver
 from jaxht.linalg.platform import has_gpu
-from jaxht.linalg.products import apply_weights
+from jaxht.linalg.products import apply_weights, square_norm
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.column_lanes import solve_on_columns
 from jaxht.subproblems.columns import ColumnProblem
 from jaxht.subproblems.growing_qr import GrowingQR, gains_along
 from jaxht.subproblems.linear_models import ridge_per_sample
-from jaxht.subproblems.newton import Refit, RefitStatus
+from jaxht.subproblems.newton import STATIONARY_ROOTS, Refit, RefitStatus
 from jaxht.subproblems.planned_pursuit import PlannedPursuit
 
 
@@ -61,6 +62,16 @@ class LeastSquaresProblem(ColumnProblem):
             pred = matmul(w, A.columns(columns))
         return Refit(support.scatter(w, indices), pred, RefitStatus.of(True))
 
+    def differentiate(self, support: Any, x: Array) -> Array:
+        """Of complex numbers by the derivative of the refit, where columns are gathered."""
+        f = self.objective
+        if not is_complex(f) or not f.design.gathers(support.k_max):
+            return super().differentiate(support, x)
+        minimiser = self.refit(support, x).x
+        distance = square_norm(lax.stop_gradient(minimiser) - x)
+        is_near = distance <= STATIONARY_ROOTS**2 * machine_eps(x) * square_norm(x)
+        return move_along(x, minimiser, jnp.where(is_near, 1, jnp.nan).astype(x.dtype))
+
     def forward_scores(self, selected: Array, x: Array) -> Array:
         """:meth:`insertion_gains`, where they are known."""
         if not self.has_gains:
@@ -76,7 +87,7 @@ class LeastSquaresProblem(ColumnProblem):
         is_plain = (
             f.design.dense_array is not None and f.weights is None and not jnp.ndim(f.penalty)
         )
-        is_plain &= self.space.is_uniform
+        is_plain &= self.space.is_uniform and not is_complex(f)
         if has_gpu() and is_plain and not scored and support.k_max:
             return PlannedPursuit.of(f, support)
         return GrowingQR.of(f, support, scored=scored)
@@ -115,6 +126,18 @@ def _weight_by_root(objective: LinearModel, v: Array) -> Array:
 
 
 @jax.custom_jvp
+def move_along(x: Array, other: Array, factor: Array) -> Array:
+    """x, with the derivative of another point, times a factor."""
+    return x
+
+
+@move_along.defjvp
+def _move_along_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    x, _, factor = primals
+    return x, factor * tangents[1]
+
+
+@jax.custom_jvp
 def least_squares_on_columns(
     A: Dense, y: Array, penalty: Array, indices: Array
 ) -> tuple[Array, Array]:
@@ -146,10 +169,11 @@ def _least_squares_on_columns_jvp(primals: tuple, tangents: tuple) -> tuple:
     columns_dot = A_dot.columns(indices)
     columns, gram = A.columns_and_gram(indices)
     precondition = cholesky_solver(gram, penalty)
-    b_dot = matmul(columns_dot, y - pred) + matmul(columns, y_dot - matmul(w, columns_dot))
+    residual_dot = y_dot - matmul(w, columns_dot)
+    b_dot = conj_matmul(columns_dot, y - pred) + conj_matmul(columns, residual_dot)
     b_dot -= penalty_dot * w
     w_dot = precondition(b_dot)
-    w_dot += precondition(b_dot - matmul(columns, matmul(w_dot, columns)) - penalty * w_dot)
+    w_dot += precondition(b_dot - conj_matmul(columns, matmul(w_dot, columns)) - penalty * w_dot)
     return (w, pred), (w_dot, matmul(w_dot, columns) + matmul(w, columns_dot))
 
 

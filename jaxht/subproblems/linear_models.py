@@ -56,4 +56,4 @@ def ridge_per_sample(
     """``(l2 + ridge) / c``, of a given shape: the ridge for a sum of squares without the factor
     c."""
     penalty = objective.penalty if ridge is None else objective.penalty + ridge
-    return jnp.broadcast_to(penalty / objective.normalise(jnp.ones((), objective.y.dtype)), shape)
+    return jnp.broadcast_to(penalty / objective.normalise(jnp.ones((), penalty.dtype)), shape)

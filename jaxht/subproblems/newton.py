@@ -29,6 +29,7 @@ from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.eigenvalues import random_vector
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import check_real, real_vdot
 from jaxht.linalg.lanes import lane_by_lane
 from jaxht.linalg.normal_equations import ratio
 
@@ -280,7 +281,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         start = (jnp.full_like(tau, 2), w, pred, jnp.full_like(value, jnp.inf))
         _, trial, trial_pred, trial_value = while_loop(is_outside, shorten, start)
         move = trial - w
-        slope = -jnp.vdot(gradient, move)
+        slope = -real_vdot(gradient, move)
         size = jnp.abs(value)
         is_near = tau <= 0.1
         # Of decreases below its rounding, which grows as the root of the number of terms, f itself
@@ -291,13 +292,13 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         there = _Point(trial, trial_pred, trial_value, f.gradient(trial, trial_pred))
         falls = value - trial_value >= PROBED_SHARE * last_slope
         falls &= last_slope >= PROBED_ULPS * eps * size
-        is_flat = jnp.abs(jnp.vdot(there.gradient, last_move)) <= PROBED_SHARE * last_slope
+        is_flat = jnp.abs(real_vdot(there.gradient, last_move)) <= PROBED_SHARE * last_slope
         has_room = jnp.all(trial == w - step)
         # Along columns that cancel, steps are rounding errors, which change hardly any prediction.
         is_long = _largest(trial_pred - pred) >= PROBED_CHANGE * _largest(pred)
         # Where f rises there, a minimiser is between, however flat f is in units of the last slope.
         least_rise = fine * jnp.maximum(jnp.abs(trial_value), eps * at_zero)
-        rises = jnp.vdot(there.gradient, trial - w) > least_rise
+        rises = real_vdot(there.gradient, trial - w) > least_rise
         recedes = falls & is_flat & is_long & has_room & ~rises
         # Elsewhere, from so far, another refit could not tell.
         vanishes = trial_value <= math.sqrt(eps) * at_zero
@@ -313,8 +314,8 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         # The slope decreases quadratically: once it is below (FINE eps)^2 |f|, the step just taken
         # has made w exact. Where f itself decreases to 0 the step is compared with w, also one that
         # only the rounding of f rejects; it does not become small where w diverges.
-        change = jnp.vdot(move, move)
-        square = jnp.vdot(here.w, here.w)
+        change = real_vdot(move, move)
+        square = real_vdot(here.w, here.w)
         is_exact = is_near & (change <= fine**2 * square)
         ended = is_exact | (is_near & accepted & (slope <= fine**2 * size))
         # Where w has converged except for the last digits, a small step that does not decrease f is
@@ -380,7 +381,8 @@ def _stationary_point(
 
 @_stationary_point.defjvp
 def _stationary_point_jvp(primals: tuple, tangents: tuple) -> tuple:
-    f, _, _, region = primals
+    f, w, _, region = primals
+    check_real(w)  # the transpose of a Hermitian matrix is another one
     f_dot, *_, region_dot = tangents
     # As a call, so that derivatives of this rule know that w depends on f.
     w, pred = _stationary_point(*primals)

@@ -32,7 +32,7 @@ class SquaredLoss(UnitCurvatureLoss):
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""
-        return (u - y) ** 2 / 2
+        return self.squared_residuals(u, y) / 2
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``u - y``."""
@@ -55,8 +55,11 @@ class SquaredLoss(UnitCurvatureLoss):
         return gaussian_deviance(self.squared_residuals(u, y), weights)
 
     def squared_residuals(self, u: Array, y: Array) -> Array:
-        """``(u - y)^2``."""
-        return (u - y) ** 2
+        """``|u - y|^2``."""
+        residual = u - y
+        if jnp.iscomplexobj(residual):
+            return residual.real**2 + residual.imag**2
+        return residual**2
 
 
 @pytree

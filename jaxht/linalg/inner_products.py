@@ -1,0 +1,74 @@
+"""Inner products of real and of complex vectors.
+
+Complex vectors are taken as elements of a real space, with the inner product ``Re(u^H v)``: values
+of functions, norms and step sizes are real then, and what holds of real vectors holds of them. Of
+real arrays every function here is the ordinary operation, in the same program.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxht._typing import Array, ArrayDType
+from jaxht.linalg.full_precision import matmul
+
+__all__ = [
+    "check_real",
+    "conj_matmul",
+    "is_complex",
+    "rankable",
+    "real_dtype",
+    "real_vdot",
+    "squares",
+]
+
+
+def is_complex(v: Any) -> bool:
+    """Whether an array, or what else has a dtype, is complex."""
+    return jnp.issubdtype(v.dtype, jnp.complexfloating)
+
+
+def real_dtype(v: Any) -> ArrayDType:
+    """The dtype of the real parts of an array, or of what else has a dtype: its own where it is
+    real."""
+    return jnp.finfo(v.dtype).dtype if is_complex(v) else v.dtype
+
+
+def check_real(objective: Any) -> None:
+    """Raise ValueError for an objective of complex numbers, where these have no place."""
+    if is_complex(objective):
+        raise ValueError(
+            f"objective must be real here; got one of {jnp.dtype(objective.dtype)}: solve, path and "
+            "trace take complex numbers"
+        )
+
+
+def real_vdot(u: Array, v: Array) -> Array:
+    """``Re(u^H v)`` of all entries, a real scalar.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.linalg.inner_products import real_vdot
+        >>> float(real_vdot(jnp.array([1 + 2j]), jnp.array([3j])))
+        6.0
+    """
+    product = jnp.vdot(u, v)
+    return product.real if is_complex(product) else product
+
+
+def squares(v: Array) -> Array:
+    """``|v_i|^2``, real."""
+    return v.real**2 + v.imag**2 if is_complex(v) else v**2
+
+
+def rankable(z: Array) -> Array:
+    """Real numbers whose magnitudes are those of z: z itself where it is real."""
+    return jnp.abs(z) if is_complex(z) else z
+
+
+def conj_matmul(a: Array, b: Array) -> Array:
+    """``conj(a) @ b`` in full precision, where b has fewer entries than a: b and the product are
+    conjugated, and a is read as it lies."""
+    if not is_complex(a):
+        return matmul(a, b)
+    return matmul(a, b.conj()).conj()

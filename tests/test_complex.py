@@ -1,0 +1,291 @@
+"""Complex numbers: every solver that takes them does what it does of the real problem of twice the
+size, whose pairs of real and imaginary parts are groups."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxht
+from jaxht import CoSaMP, Groups, LeastSquares, Sparse
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
+RNG = np.random.default_rng(3)
+N, D, K = 20, 24, 3
+
+
+def draw(*shape):
+    return RNG.normal(size=shape) + 1j * RNG.normal(size=shape)
+
+
+A = (draw(N, D) / np.sqrt(2 * N)).astype(np.complex64)
+SUPPORT = np.array([2, 9, 17])
+SIGNAL = np.zeros(D, np.complex64)
+SIGNAL[SUPPORT] = np.exp(2j * np.pi * RNG.uniform(size=K)) * [3, 2, 1]
+Y = (A @ SIGNAL + 0.02 * draw(N)).astype(np.complex64)
+WEIGHTS = RNG.uniform(0.5, 2, N).astype(np.float32)
+RIDGE = RNG.uniform(0.01, 0.1, D).astype(np.float32)
+OFFSET = (0.1 * draw(N)).astype(np.complex64)
+
+
+def pairs(v):
+    return np.stack([v.real, v.imag], axis=-1).reshape(*v.shape[:-1], -1)
+
+
+def realify(A):
+    """The real matrix (2 n, 2 d) of A, parts of an entry beside each other."""
+    n, d = A.shape
+    blocks = np.array([[A.real, -A.imag], [A.imag, A.real]])
+    return blocks.transpose(2, 0, 3, 1).reshape(2 * n, 2 * d)
+
+
+def of_pairs(x):
+    return x[0::2] + 1j * x[1::2]
+
+
+# The sum is twice as long, so that its mean would be half of that of the complex problem.
+COMPLEX = LeastSquares(A, Y, RIDGE, mean=False, weights=WEIGHTS, offset=OFFSET)
+REAL = LeastSquares(
+    realify(A),
+    pairs(Y),
+    np.repeat(RIDGE, 2),
+    mean=False,
+    weights=np.repeat(WEIGHTS, 2),
+    offset=pairs(OFFSET),
+)
+ENTRIES = Groups(K, np.repeat(np.arange(D), 2))
+OPERATOR = jaxht.LinearOperator(lambda x, A: A @ x, (N, D), (A,), dtype=jnp.complex64)
+
+SOLVERS = {
+    "IHT": jaxht.IHT(step_size=0.2),
+    "IHT-momentum": jaxht.IHT(momentum=0.3, nesterov=True),
+    "NIHT": jaxht.NIHT(),
+    "HTP": jaxht.HTP(),
+    "HTP-backtrack": jaxht.HTP(backtrack=True),
+    "PHT": jaxht.PHT(r=2),
+    "CoSaMP": CoSaMP(),
+    "GraSP": jaxht.GraSP(),
+    "SubspacePursuit": jaxht.SubspacePursuit(),
+    "OMP": jaxht.OMP(),
+    "OLS": jaxht.OLS(),
+    "default": None,
+}
+
+
+def minimise_on(support):
+    """The minimiser of COMPLEX on a support, by NumPy in double precision."""
+    columns = A[:, support].astype(complex)
+    gram = columns.conj().T @ (WEIGHTS[:, None] * columns) + np.diag(RIDGE[support])
+    x = np.zeros(D, complex)
+    x[support] = np.linalg.solve(gram, columns.conj().T @ (WEIGHTS * (Y - OFFSET)))
+    return x
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_solvers_find_the_best_support_and_its_minimiser(name):
+    found = jaxht.solve(COMPLEX, Sparse(K), SOLVERS[name])
+    assert found.succeeded and found.x.dtype == jnp.complex64
+    assert found.value.dtype == jnp.float32
+    np.testing.assert_array_equal(found.support.numpy(), SUPPORT)
+    if name == "CoSaMP":  # which prunes, and does not refit
+        return
+    best = minimise_on(SUPPORT)
+    np.testing.assert_allclose(found.x, best, atol=5e-5)
+    residual = A @ best + OFFSET - Y
+    value = np.sum(WEIGHTS * abs(residual) ** 2) / 2 + np.sum(RIDGE * abs(best) ** 2) / 2
+    np.testing.assert_allclose(found.value, value, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["IHT", "HTP", "OMP"])
+def test_steps_are_those_of_pairs(name):
+    """Of a problem whose supports change on the way."""
+    records = [
+        jaxht.trace(f, constraint, SOLVERS[name], num_steps=4, record=lambda c: c.iterate.x)[1]
+        for f, constraint in ((COMPLEX, Sparse(K)), (REAL, ENTRIES))
+    ]
+    for x, of_reals in zip(*map(np.asarray, records), strict=True):
+        np.testing.assert_allclose(x, of_pairs(of_reals), atol=2e-5)
+        np.testing.assert_array_equal(x != 0, of_pairs(of_reals) != 0)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        jaxht.SGHT(batch_size=4),
+        jaxht.HTSVRG(batch_size=4),
+        jaxht.SVRGHT(batch_size=4),
+        jaxht.HTSAGA(batch_size=4),
+        jaxht.HSGHT(),
+    ],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_stochastic_solvers_converge(solver):
+    f = LeastSquares(A, A @ SIGNAL)
+    stop = jaxht.Stop(max_steps=300)
+    start = (0.8 + 0.1j) * SIGNAL
+    found = jaxht.solve(f, Sparse(K), solver, x0=start, key=jax.random.key(0), stop=stop)
+    np.testing.assert_allclose(found.x, SIGNAL, atol=5e-2)
+
+
+def test_a_gradient_is_that_of_the_pairs():
+    x = draw(D).astype(np.complex64)
+    pred = COMPLEX.predict(x)
+    reals = REAL.predict(pairs(x))
+    np.testing.assert_allclose(COMPLEX.value(x, pred), REAL.value(pairs(x), reals), rtol=1e-5)
+    gradient = COMPLEX.gradient(x, pred)
+    expected = of_pairs(np.asarray(REAL.gradient(pairs(x), reals)))
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5)
+    v = draw(D).astype(np.complex64)
+    hessian = COMPLEX.hessian(x, pred)
+    expected = of_pairs(np.asarray(REAL.hessian(pairs(x), reals)(pairs(v))))
+    np.testing.assert_allclose(hessian(v), expected, rtol=1e-4, atol=1e-5)
+    bound = REAL.majorant()
+    np.testing.assert_allclose(COMPLEX.majorant().norm(), bound.norm(), rtol=0.03)
+    np.testing.assert_allclose(COMPLEX.majorant().diagonal(), bound.diagonal()[::2], rtol=1e-4)
+
+
+def test_entries_are_selected_by_magnitude_and_ties_by_index():
+    z = jnp.array([1, -1j, 3 + 4j, 1j, 5, -5], jnp.complex64)
+    x, support = Sparse(3).prepare((6,)).project(z)
+    np.testing.assert_array_equal(support.numpy(), [2, 4, 5])
+    np.testing.assert_array_equal(Sparse(4).prepare((6,)).project(z)[1].numpy(), [0, 2, 4, 5])
+    np.testing.assert_array_equal(x, [0, 0, 3 + 4j, 0, 5, -5])
+    keep = np.arange(6) == 3
+    kept = Sparse(2, keep=keep).prepare((6,)).project(z)[1]
+    np.testing.assert_array_equal(kept.numpy(), [2, 3])
+    groups = Groups(1, np.array([0, 0, 1, 1, 2, 2])).prepare((6,))
+    np.testing.assert_array_equal(groups.project(z)[1].numpy(), [4, 5])
+    np.testing.assert_allclose(groups.scores(z), [2**0.5, 26**0.5, 50**0.5], rtol=1e-6)
+    limited = jaxht.SparsePerGroup(3, groups=groups.groups, per_group=1).prepare((6,))
+    np.testing.assert_array_equal(limited.project(z)[1].numpy(), [0, 2, 4])
+
+
+def test_operators_have_the_adjoint():
+    r = draw(N).astype(np.complex64)
+    np.testing.assert_allclose(OPERATOR.rmatvec(r), A.conj().T @ r, rtol=1e-4, atol=1e-6)
+    weights = RNG.uniform(size=N).astype(np.float32)
+    np.testing.assert_allclose(OPERATOR.squared(weights), weights @ abs(A) ** 2, rtol=1e-4)
+    with pytest.raises(ValueError, match="adjoint must be that of product"):
+        jaxht.LinearOperator(
+            lambda x: A @ x, (N, D), adjoint=lambda r: A.T @ r, dtype=jnp.complex64
+        )
+    f = LeastSquares(OPERATOR, Y, RIDGE, mean=False, weights=WEIGHTS, offset=OFFSET)
+    found = jaxht.solve(f, Sparse(K), jaxht.HTP())
+    np.testing.assert_allclose(found.x, minimise_on(SUPPORT), atol=5e-5)
+
+
+def energy(x, A, y):
+    return jnp.sum(jnp.abs(A @ x - y) ** 2) / 2
+
+
+def test_custom_functions_of_complex_numbers():
+    f = jaxht.Custom(energy, A, Y, like=jax.ShapeDtypeStruct((D,), jnp.complex64))
+    x = draw(D).astype(np.complex64)
+    np.testing.assert_allclose(f.gradient(x, x), A.conj().T @ (A @ x - Y), rtol=1e-3, atol=1e-4)
+    reference = jaxht.solve(LeastSquares(A, Y, mean=False), Sparse(K), jaxht.HTP())
+    for solver in (jaxht.NIHT(), jaxht.HTP()):
+        found = jaxht.solve(f, Sparse(K), solver)
+        np.testing.assert_allclose(found.x, reference.x, atol=5e-5)
+
+
+def test_lanes_a_path_and_a_real_design():
+    ys = np.stack([Y, 1j * Y, Y[::-1]])
+    solve = jax.jit(jax.vmap(lambda y: jaxht.solve(LeastSquares(A, y), Sparse(K), jaxht.HTP())))
+    xs = solve(ys).x
+    np.testing.assert_allclose(xs[1], 1j * xs[0], atol=2e-5)
+    path = jaxht.path(LeastSquares(A, Y), Sparse(), jaxht.OMP(), ks=[1, 3])
+    np.testing.assert_allclose(path.x[1], xs[0], atol=2e-5)
+    assert np.count_nonzero(path.x[0]) == 1
+    # Real columns and complex targets: the parts are fitted on one support.
+    found = jaxht.solve(LeastSquares(A.real, Y, mean=False), Sparse(2), jaxht.OMP())
+    columns = A.real[:, found.support.numpy()]
+    parts = np.linalg.lstsq(columns, np.stack([Y.real, Y.imag], 1), rcond=None)[0]
+    np.testing.assert_allclose(found.x[found.x != 0], parts[:, 0] + 1j * parts[:, 1], atol=1e-4)
+
+
+def test_derivatives_of_a_solution():
+    direction = [draw(*v.shape).astype(np.complex64) for v in (A, Y)]
+
+    def minimiser(t):
+        f = LeastSquares(A + t * direction[0], Y + t * direction[1], 0.1, mean=False)
+        return jaxht.solve(f, Sparse(K), jaxht.HTP()).x
+
+    def size(t):
+        return jnp.sum(jnp.abs(minimiser(t)[SUPPORT]) ** 2 * np.arange(1, 4))
+
+    h = 2e-3
+    _, derivative = jax.jvp(minimiser, (0.0,), (1.0,))
+    expected = (minimiser(h) - minimiser(-h)) / (2 * h)
+    np.testing.assert_allclose(derivative, expected, atol=5e-3)
+    np.testing.assert_allclose(jax.grad(size)(0.0), (size(h) - size(-h)) / (2 * h), rtol=2e-2)
+
+
+REFUSED = {
+    "bounds": (
+        "bounds must be None for complex",
+        lambda: jaxht.solve(COMPLEX, Sparse(2, nonnegative=True), jaxht.HTP()),
+    ),
+    "a solver": (
+        "solver must take complex numbers",
+        lambda: jaxht.solve(COMPLEX, Sparse(2), jaxht.LocalSearch()),
+    ),
+    "a rank": (
+        "constraint must select entries",
+        lambda: jaxht.solve(
+            jaxht.Custom(lambda x: jnp.sum(abs(x) ** 2), like=np.zeros((3, 3), np.complex64)),
+            jaxht.LowRank(1),
+        ),
+    ),
+    "Huber": ("LeastSquares takes complex", lambda: jaxht.Huber(A, Y).prepare()),
+    "responses": (
+        "LeastSquares takes complex",
+        lambda: jaxht.MultiResponse(A, Y.real[:, None]).prepare(),
+    ),
+    "a stream": (
+        "A must be an array or a LinearOperator",
+        lambda: LeastSquares(jaxht.designs.Integers.build(np.ones((N, D), np.int8)), Y).prepare(),
+    ),
+    "a real operator": (
+        "A must have a complex dtype",
+        lambda: LeastSquares(jaxht.LinearOperator(lambda x: x, (D, D)), draw(D)).prepare(),
+    ),
+    "x0": (
+        "x0 must be real",
+        lambda: jaxht.solve(LeastSquares(A.real, Y.real), Sparse(2), jaxht.IHT(), x0=SIGNAL),
+    ),
+    "certify": (
+        "objective must be real",
+        lambda: jaxht.certify(LeastSquares(A, Y, 0.1), Sparse(2), SIGNAL),
+    ),
+    "branch_and_bound": (
+        "objective must be real",
+        lambda: jaxht.branch_and_bound(LeastSquares(A, Y, 0.1), Sparse(2)),
+    ),
+    "optimality": (
+        "objective must be real",
+        lambda: jaxht.optimality(COMPLEX, Sparse(K), SIGNAL),
+    ),
+    "exhaustive_search": (
+        "objective must be real",
+        lambda: jaxht.exhaustive_search(COMPLEX, Sparse(1)),
+    ),
+    "criteria": ("objective must be real", lambda: jaxht.criteria.bic(COMPLEX, SIGNAL)),
+    "spectral": (
+        "objective must be real",
+        lambda: jaxht.spectral.restricted_smoothness(COMPLEX, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_complex_form_says_so(name):
+    words, call = REFUSED[name]
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_recovery_of_a_complex_support():
+    signal = jnp.asarray(SIGNAL)
+    assert jaxht.metrics.exact_recovery(1j * signal, signal)
+    assert jaxht.metrics.success(signal, signal)
