@@ -14,8 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import xarray
+from pydantic import ValidationError
 from xarray import Dataset
 
 from experiments.common import config, plots
@@ -71,15 +73,43 @@ def name_of(file: Path) -> str:
     return f"{file.parent.name}-{file.stem}"
 
 
-def read(file: Path) -> Dataset | None:
-    """Return what is kept of a configuration; None where nothing is, or where it is of another
-    configuration."""
+class Recorded(NamedTuple):
+    """What is kept of a configuration.
+
+    Attributes:
+        results: what the figure shows.
+        chosen: the configuration that they are of.
+        changed: the keys that the configuration has otherwise today, with both values; none where
+            the results are current.
+    """
+
+    results: Dataset
+    chosen: BaseConfig
+    changed: dict[str, tuple[Any, Any]]
+
+
+def recorded(file: Path) -> Recorded | None:
+    """Return what is kept of a configuration; None where nothing is, or where it was made by
+    another version of the experiment."""
     data = REPORT / "data" / f"{name_of(file)}.nc"
     if not data.is_file():
         return None
     kept = xarray.load_dataset(data, engine="h5netcdf")
-    same = config.identity(kept.attrs["config"]) == config.identity(load(file).model_dump_json())
-    return kept if same else None
+    now = load(file)
+    try:
+        then = type(now).model_validate_json(kept.attrs["config"])
+    except ValidationError:
+        return None
+    before, after = (config.identity(one.model_dump_json()) for one in (then, now))
+    changed = {key: (before[key], after[key]) for key in after if before[key] != after[key]}
+    return Recorded(kept, then if changed else now, changed)
+
+
+def read(file: Path) -> Dataset | None:
+    """Return what is kept of a configuration; None where nothing is, or where it is of another
+    configuration."""
+    kept = recorded(file)
+    return None if kept is None or kept.changed else kept.results
 
 
 def keep(file: Path, results: Dataset) -> None:
@@ -113,18 +143,21 @@ def write(names: Sequence[str] = ()) -> None:
 
 
 NOT_RUN = "not yet run in the paper's size"
+OLDER = "Of an older setting"
 
 
-def findings(section: Section, file: Path | None, kept: Dataset | None) -> list[Finding]:
+def findings(section: Section, kept: Recorded | None) -> list[Finding]:
     """Judge all claims about a figure by what is kept of it."""
-    if file is not None and kept is not None:
-        chosen = load(file)
-        return [claim.found(kept, chosen) for claim in section.claims]
+    if kept is not None:
+        return [claim.found(kept.results, kept.chosen) for claim in section.claims]
     nothing = Finding(NOT_RUN, Verdict.CANNOT_BE_JUDGED)
     return [
         claim.found(Dataset(), None) if isinstance(claim.judge, str) else nothing
         for claim in section.claims
     ]
+
+
+LONGEST_CELL = 160  # characters; what is longer is a note under the table
 
 
 def page(name: str) -> str:
@@ -137,40 +170,88 @@ def page(name: str) -> str:
     for section in about.sections:
         parts.append(f"## {section.heading}\n")
         file = file_of(name, section)
-        kept = None if file is None else read(file)
+        kept = None if file is None else recorded(file)
         if file is not None:
             parts += _setting(file, kept)
         if section.about:
             parts.append(f"{section.about}\n")
+        if section.settings:
+            parts.append(_settings(section))
         if section.claims:
-            rows = zip(section.claims, findings(section, file, kept), strict=True)
-            parts.append("| the paper's claim | its numbers | here | verdict |\n|---|---|---|---|")
+            parts += _claims(section, kept)
+        if kept is not None:
             parts += [
-                f"| {claim.text} | {claim.printed or 'not printed'} | {found.ours} | *{found.verdict}* |"
-                for claim, found in rows
-            ]
-            parts[-1] += "\n"
-        if file is not None and kept is not None:
-            chosen = load(file)
-            parts += [
-                f"**{question.text}** {question.answer(kept, chosen)}\n"
+                f"**{question.text}** {question.answer(kept.results, kept.chosen)}\n"
                 for question in section.questions
             ]
     return "\n".join(parts)
 
 
-def _setting(file: Path, kept: Dataset | None) -> list[str]:
+def _settings(section: Section) -> str:
+    """Return the table of what is set otherwise than in the paper."""
+    rows = ["| setting | in the paper | here |", "|---|---|---|"]
+    rows += [f"| {' | '.join(row)} |" for row in section.settings]
+    return "\n".join([*rows, ""])
+
+
+def _claims(section: Section, kept: Recorded | None) -> list[str]:
+    """Return the table of claims, and what is too long for its cells."""
+    rows = ["| the paper's claim | its numbers | here | verdict | why not whole |"]
+    rows.append("|---|---|---|---|---|")
+    notes: list[str] = []
+    for claim, found in zip(section.claims, findings(section, kept), strict=True):
+        ours = found.ours
+        if len(ours) > LONGEST_CELL:
+            notes.append(f"{len(notes) + 1}. {ours}")
+            ours = f"note {len(notes)}"
+        is_whole = found.verdict is Verdict.HOLDS
+        cells = (
+            claim.text,
+            claim.printed or "not printed",
+            ours,
+            found.judgement,
+            "" if is_whole else claim.reason,
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    parts = ["\n".join([*rows, ""])]
+    if notes:
+        parts.append("Notes:\n")
+        parts.append("\n".join([*notes, ""]))
+    return parts
+
+
+def _setting(file: Path, kept: Recorded | None) -> list[str]:
     """Return the picture of a figure, and how it was made."""
-    chosen = load(file)
+    now = load(file)
     command = f"python -m experiments run {file.relative_to(ROOT)} --size {SIZE}"
-    time = "" if chosen.minutes is None else f", {_duration(chosen.minutes)} or less on two cores"
+    time = "" if now.minutes is None else f", {_duration(now.minutes)} or less on two cores"
     if kept is None:
         return [f"`{command}`{time}: {NOT_RUN}.\n"]
-    versions = json.loads(kept.attrs["versions"])
-    return [
-        f"![{chosen.title}](images/{name_of(file)}.png)\n",
-        f"`{command}`{time}; seed {chosen.seed}, jax {versions['jax']}, {kept.attrs['device']}.\n",
+    attrs = kept.results.attrs
+    versions = json.loads(attrs["versions"])
+    revision = str(attrs.get("revision", "unknown"))
+    if revision.endswith("-dirty"):
+        revision = f"{revision.removesuffix('-dirty')} with changes that were not committed"
+    made = f"seed {kept.chosen.seed}, jax {versions['jax']}, {attrs['device']}, revision {revision}"
+    parts = [
+        f"![{kept.chosen.title}](images/{name_of(file)}.png)\n",
+        f"`{command}`{time}; {made}.\n",
     ]
+    if kept.changed:
+        changes = "; ".join(
+            f"`{key}` was {_shortened(then)}, and is {_shortened(now)}"
+            for key, (then, now) in kept.changed.items()
+        )
+        parts.append(
+            f"**{OLDER}**: {changes}. The figure and the verdicts are of the recorded run; the "
+            "command runs the present setting, which is still to be done.\n"
+        )
+    return parts
+
+
+def _shortened(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 90 else f"{text[:60]} … {text[-20:]}"
 
 
 def _duration(minutes: float) -> str:
@@ -191,11 +272,13 @@ def overview() -> str:
         about = paper(name)
         for section in (section for section in about.sections if section.claims):
             file = file_of(name, section)
-            kept = None if file is None else read(file)
-            counts = Counter(found.verdict for found in findings(section, file, kept))
+            kept = None if file is None else recorded(file)
+            counts = Counter(found.verdict for found in findings(section, kept))
             verdicts = ", ".join(
                 f"{counts[verdict]} × *{verdict}*" for verdict in Verdict if counts[verdict]
             )
+            if kept is not None and kept.changed:
+                verdicts += f" ({OLDER.lower()})"
             anchor = "".join(
                 c for c in section.heading.lower().replace(" ", "-") if c.isalnum() or c in "-_"
             )

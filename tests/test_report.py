@@ -13,7 +13,13 @@ from experiments.__main__ import main
 from experiments.axiotis2020 import loss_against_sparsity, planted_pair, stuck, tradeoff
 from experiments.common import claims
 from experiments.common.claims import Claim, Finding, Paper, Section, Verdict
-from experiments.shen2018 import phase_transition
+from experiments.shen2018 import (
+    digits,
+    measurements_needed,
+    phase_transition,
+    stages,
+    success_curves,
+)
 from experiments.yuan2018 import (
     against_penalty,
     against_sparsity,
@@ -44,12 +50,12 @@ def test_the_overview_is_made_of_the_data():
 
 def test_every_file_belongs_to_a_configuration():
     files = report.configurations(report.NAMES)
-    kept = {report.name_of(file): file for file in files if report.read(file) is not None}
+    kept = {report.name_of(file): file for file in files if report.recorded(file) is not None}
     data, pictures = (sorted((report.REPORT / folder).glob("*")) for folder in ("data", "images"))
     assert [file.stem for file in data] == [file.stem for file in pictures] == sorted(kept)
     assert sum(file.stat().st_size for file in data) < 10_000_000
     for path in kept.values():
-        results, chosen = report.read(path), report.load(path)
+        results, chosen, _ = report.recorded(path)
         assert results.attrs["size"] == report.SIZE
         assert report.EXPERIMENTS[chosen.experiment].plot(results, chosen).axes
 
@@ -69,13 +75,21 @@ def test_every_configuration_of_a_paper_is_in_the_report_once(name):
 def test_verdicts():
     assert Verdict.of(True, True) is Verdict.HOLDS
     assert Verdict.of(True, False) is Verdict.IN_PART
+    assert Verdict.of(True, False, False) is Verdict.DOES_NOT_HOLD
     assert Verdict.of(False, False) is Verdict.DOES_NOT_HOLD
     assert [Verdict.between(*ends, 0.8) for ends in ((0.8, 0.9), (0.7, 0.8), (0.6, 0.7))] == [
         Verdict.HOLDS,
         Verdict.IN_PART,
         Verdict.DOES_NOT_HOLD,
     ]
-    assert Claim("", "no data").found(None, None) == ("no data", Verdict.CANNOT_BE_JUDGED)
+    assert Claim("", "no data").found(None, None)[:2] == ("no data", Verdict.CANNOT_BE_JUDGED)
+    some = Finding.of("", True, False, True)
+    assert some.judgement == "*holds in part*, 2 of 3"
+    assert Finding.most("", True, False, True).judgement == "*holds*, 2 of 3"
+    assert Finding.of("", True).judgement == "*holds*"
+    assert Finding.of("").verdict is Verdict.CANNOT_BE_JUDGED
+    needed = [Finding.at_least("", 3, *[i < held for i in range(4)]).verdict for held in (3, 2, 1)]
+    assert needed == [Verdict.HOLDS, Verdict.IN_PART, Verdict.DOES_NOT_HOLD]
     assert claims.percent(0.5, 0.4, 0.61) == "50.0 % [40.0, 61.0]"
 
 
@@ -102,6 +116,112 @@ def test_fewer_measurements():
         Verdict.DOES_NOT_HOLD,
     ]
     assert "at 1 of 2 sparsities, more at 1" in judged[1].ours
+
+
+def stages_of(name, values, **columns):
+    """Runs of HT-SVRG over ten stages, one parameter varied: each column a value or a list of one
+    for each setting; ``left`` is what every stage leaves of the objective."""
+    columns = {"success": 1.0, "diverged": 0.0, "left": 0.5} | columns
+    ones = np.ones(len(values))
+    objective = (ones * columns.pop("left"))[:, None] ** np.arange(11.0)
+    settings = {"varied": [name] * len(values), name: np.array(values, "float32")}
+    rows = settings | {key: (ones * value).astype("float32") for key, value in columns.items()}
+    made = xarray.Dataset({key: ("setting", column) for key, column in rows.items()})
+    return made.assign(objective=(("setting", "stage"), objective.astype("float32")))
+
+
+def pairs_of(objective, accuracy):
+    """Two pairs of digits, two k and 21 stages: the objective at each k falls to its value, half
+    of the way in every stage or, where it is negative, all of it in the last."""
+    left = 0.5 ** np.arange(22)
+    if np.min(objective) < 0:
+        left = np.r_[np.ones(21), 0]
+    curves = np.abs(objective) + left[:, None]
+    made = {"objective": (("pair", "stage", "k"), np.stack([curves] * 2).astype("float32"))}
+    made["accuracy"] = ("pair", "k"), np.array([accuracy] * 2, "float32")
+    return xarray.Dataset(made, {"pair": ["0v9", "1v7"], "k": [10, 70], "stage": range(22)})
+
+
+def rated(counts):
+    """Rates with Wilson intervals."""
+    n, z = counts.trials, 1.96
+    rate = counts.successes / n
+    middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * (rate * (1 - rate) / n + z**2 / (4 * n**2)) ** 0.5
+    return counts.assign(rate=rate, lower=middle - half, upper=middle + half)
+
+
+def shifted(rates, by):
+    """The same for PGD, with HT-SVRG that needs more measurements."""
+    counts = rates[["successes", "trials"]]
+    svrg = (
+        counts.sel(solver=["HT-SVRG"])
+        .shift(n=by, fill_value=0)
+        .assign(trials=counts.trials.sel(solver=["HT-SVRG"]))
+    )
+    return rated(xarray.concat([svrg, counts.sel(solver=["PGD"])], "solver"))
+
+
+def counted(line, solvers=("HT-SVRG", "PGD"), num_trials=200):
+    """Successes of 200 trials over n and K, of which all succeed from a line on, slope and start;
+    the first of the solvers, the others a little above."""
+    n, K = np.arange(1, 257), np.array([4, 8, 16, 22])
+    slope, start = line
+    needed = (slope * K * np.log(256) + start)[None, :]
+    steepness = 1 / (1 + np.exp(-(n[:, None] - needed + 6) / 2))
+    successes = np.round(num_trials * np.stack([steepness] * len(solvers)))
+    over = ("solver", "n", "K")
+    columns = {"successes": (over, successes), "trials": (over, 0 * successes + num_trials)}
+    made = xarray.Dataset(columns, {"solver": list(solvers), "n": n, "K": K})
+    return rated(made)
+
+
+SVRG = SimpleNamespace(K=4, d=256)
+VARIED_ETA = [0.1, 0.3, 3.0, 10.0]
+SHEN = [
+    (
+        stages.sparsity,
+        stages_of("k", [4, 36], success=[0.3, 1]),
+        stages_of("k", [4, 36], success=[1, 0.3]),
+    ),
+    (
+        stages.updates,
+        stages_of("m", [50, 300], left=[0.7, 0.5]),
+        stages_of("m", [50, 300], left=[1, 1.1], success=0),
+    ),
+    (
+        stages.large_steps,
+        stages_of("eta", VARIED_ETA, diverged=[0, 0, 1, 1], success=[0, 1, 0, 0]),
+        stages_of("eta", VARIED_ETA, success=[1, 0, 1, 1]),
+    ),
+    (
+        stages.tiny_steps,
+        stages_of("m", [300, 600, 2000], left=[1, 0.9, 0.8], success=0),
+        stages_of("m", [300, 600, 2000], left=[0.5, 1, 1], success=0),
+    ),
+    (success_curves.eighty_percent, counted((1.7, 10)), counted((1.7, 200))),
+    (success_curves.reliable, counted((1.2, 10)), counted((1.7, 200))),
+    (success_curves.like_pgd, counted((1.2, 10)), shifted(counted((1.2, 10)), 60)),
+    (
+        measurements_needed.on_printed_line(0.95).judge,
+        counted((1.7, 33)),
+        counted((0.9, 90)),
+    ),
+    (
+        measurements_needed.reached_by("PGD").judge,
+        counted((1.7, 33)),
+        counted((1.7, 60)),
+    ),
+    (digits.few_stages, pairs_of([0.3, 0.1], [0.9, 0.9]), pairs_of([-0.3, -0.1], [0.9, 0.9])),
+    (digits.lower_with_k, pairs_of([0.3, 0.1], [0.9, 0.9]), pairs_of([0.1, 0.3], [0.9, 0.9])),
+    (digits.moderate_k, pairs_of([0.3, 0.1], [0.9, 0.9]), pairs_of([0.3, 0.1], [0.95, 0.9])),
+]
+
+
+@pytest.mark.parametrize(("judge", "true", "reversed_"), SHEN)
+def test_claims_of_shen_and_li(judge, true, reversed_):
+    found = [judge(results, SVRG) for results in (true, reversed_)]
+    assert [one.verdict for one in found] == [Verdict.HOLDS, Verdict.DOES_NOT_HOLD], found
 
 
 def by_solver(over, of, **columns):
@@ -165,7 +285,7 @@ def ylz_trials(columns, *each, along="p", over="trial"):
 def curves_of(**columns):
     grid = {
         "kappa": np.array([1.0, 1.1, 1.154, 1.2, 1.26]),
-        "kappa_relaxed": np.array([1.0, 1.5, 2.0, 3.0, 4.0]),
+        "kappa_relaxed": np.array([1.0, 1.1, 2.0, 3.0, 4.0]),
     }
     dims = {name: "kappa_relaxed" if "bar" in name else "kappa" for name in columns}
     return xarray.Dataset(
@@ -196,6 +316,11 @@ YLZ = [
     (
         contraction.relaxed_factors,
         curves_of(mubar_1=FALLS, mubar_2=[-1, 0, 0, 1, 1]),
+        curves_of(mubar_1=FALLS, mubar_2=[-1, 0.3, 0, 0, 0]),
+    ),
+    (
+        contraction.relaxed_intervals,
+        curves_of(mubar_1=[0.875, *FALLS[1:]], mubar_2=[0.651, *FALLS[1:]]),
         curves_of(mubar_1=FALLS, mubar_2=RISES),
     ),
     (support_recovery.rise, ylz_rates(*[N] * 5), ylz_rates(*[-N] * 5)),
@@ -321,7 +446,7 @@ YLZ = [
 def test_claims_of_yuan_li_and_zhang(judge, true, reversed_):
     config = SimpleNamespace(K=50)
     found = [judge(results, config) for results in (true, reversed_)]
-    assert [verdict for _, verdict in found] == [Verdict.HOLDS, Verdict.DOES_NOT_HOLD]
+    assert [one.verdict for one in found] == [Verdict.HOLDS, Verdict.DOES_NOT_HOLD], found
     if "solver" in true.coords:
         nothing = (
             true.where(true.solver != "GraHTP")
@@ -341,7 +466,7 @@ def test_rows_of_a_table_are_shown_and_not_judged():
         claim.printed == "specificity 0.77 (0.11), sensitivity 0.77 (0.19), MCC 0.49 (0.19), 1.92 s"
     )
     results = ylz_trials(tumour_classification.MEASURES, 0.5, 1, 1, 1, 1, **BY_SPLITS)
-    text, verdict = claim.found(results, None)
+    text, verdict, *_ = claim.found(results, None)
     assert text.startswith("specificity 0.50 (0.01), ") and verdict is Verdict.CANNOT_BE_JUDGED
 
 
@@ -457,8 +582,7 @@ NEVER = planted_pair.never_found("OMP", "IHT").judge
 FULL = ("solver", "start", "k")
 
 
-@pytest.mark.parametrize(
-    ("judge", "so", "not_so"),
+AXIOTIS = (
     [
         (tradeoff.printed_bounds, TABLE_1, TABLE_1 + 0.05),
         (tradeoff.surpasses("CoSaMP", "OMP").judge, TABLE_1, TABLE_1 - 0.55),
@@ -475,8 +599,11 @@ FULL = ("solver", "start", "k")
         (loss_against_sparsity.cheaper, losses_of(**SWITCHED), losses_of(**RISING)),
         (loss_against_sparsity.differ, losses_of(**RISING), losses_of(**SWITCHED)),
         (loss_against_sparsity.order, losses_of(**RISING, **{L1: [9] * 4}), losses_of(**SWITCHED, **{L1: [1] * 4})),
-    ],
+    ]
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(("judge", "so", "not_so"), AXIOTIS)
 def test_claims_of_axiotis(judge, so, not_so):
     assert judge(so, LEMMA).verdict is Verdict.HOLDS, judge(so, LEMMA)
     assert judge(not_so, LEMMA).verdict is Verdict.DOES_NOT_HOLD, judge(not_so, LEMMA)
@@ -524,30 +651,49 @@ FASTER, SLOWER = runs_of(9, 9, 9, 5, 1), runs_of(1, 1, 1, 5, 9, error=0.2)
 FALLING, RISEN = gap_of([1, 0.1, 0], [1, 0.1, 0]), gap_of([0, 1, 2], [0, 1, 2])
 
 
-@pytest.mark.parametrize(
-    ("judge", "so", "not_so"),
-    [
-        (gaps.monotone("l0", "falls"), FALLING, RISEN),
-        (gaps.monotone("l0", "rises"), RISEN, FALLING),
-        (gap.closes, FALLING, RISEN),
-        (gap.vanishes, FALLING, RISEN),
-        (gaps.insensitive("kappa", "κ"), FALLING, gap_of([1, 0.1, 0.1], [5, 0.5, 0.5])),
-        (against_primal.better("value"), errors_of(1, 2), errors_of(2, 1)),
-        (time_to_accuracy.dual_before_primal(time_to_accuracy.time_to_loss(0.99)), FASTER, SLOWER),
-        (time_to_accuracy.dual_before_primal(time_to_accuracy.time_to_error), FASTER, SLOWER),
-        (
-            time_to_accuracy.stochastic_before_batch(time_to_accuracy.time_to_loss(0.99)),
-            FASTER,
-            SLOWER,
-        ),
-        (time_to_accuracy.stochastic_before_batch(time_to_accuracy.time_to_error), FASTER, SLOWER),
-        (time_to_accuracy.reached({"rcv1": 0.08}), FASTER, SLOWER),
-        (time_to_accuracy.fewer_epochs, FASTER, SLOWER),
-    ],
-)
+DUALITY = [
+    (gaps.monotone("l0", "falls"), FALLING, RISEN),
+    (gaps.monotone("l0", "rises"), RISEN, FALLING),
+    (gap.closes, FALLING, RISEN),
+    (gap.vanishes, FALLING, RISEN),
+    (gaps.insensitive("kappa", "κ"), FALLING, gap_of([1, 0.1, 0.1], [5, 0.5, 0.5])),
+    (against_primal.better("value"), errors_of(1, 2), errors_of(2, 1)),
+    (time_to_accuracy.dual_before_primal(time_to_accuracy.time_to_loss(0.99)), FASTER, SLOWER),
+    (time_to_accuracy.dual_before_primal(time_to_accuracy.time_to_error), FASTER, SLOWER),
+    (
+        time_to_accuracy.stochastic_before_batch(time_to_accuracy.time_to_loss(0.99)),
+        FASTER,
+        SLOWER,
+    ),
+    (time_to_accuracy.stochastic_before_batch(time_to_accuracy.time_to_error), FASTER, SLOWER),
+    (time_to_accuracy.reached({"rcv1": 0.08}), FASTER, SLOWER),
+    (time_to_accuracy.fewer_epochs, FASTER, SLOWER),
+]
+
+
+@pytest.mark.parametrize(("judge", "so", "not_so"), DUALITY)
 def test_claims_of_yuan_and_others_on_duality(judge, so, not_so):
     assert judge(so, SVM).verdict is Verdict.HOLDS, judge(so, SVM)
     assert judge(not_so, SVM).verdict is Verdict.DOES_NOT_HOLD, judge(not_so, SVM)
+
+
+def test_every_judge_is_fed_a_claim_that_holds_and_one_that_does_not():
+    """But for the rows of Table 4, which are not judged."""
+
+    def name(judge):
+        return judge.__module__, judge.__qualname__
+
+    tested = {name(judge) for judge, *_ in (*SHEN, *YLZ, *ZYF, *AXIOTIS, *DUALITY)}
+    tested.add(name(phase_transition.fewer_measurements))  # test_fewer_measurements
+    sections = [section for paper in report.NAMES for section in report.paper(paper).sections]
+    judges = {
+        name(claim.judge)
+        for section in sections
+        for claim in section.claims
+        if callable(claim.judge)
+    }
+    shown = {name(tumour_classification.row_of("GraHTP").judge)}
+    assert judges - tested - shown == set()
 
 
 def test_claims_without_their_solvers():
@@ -569,7 +715,7 @@ def test_a_paper_is_reproduced(tmp_path, monkeypatch):
     path = tiny("yuan2018/figure1", folder)
     judge = Claim(
         "factors are not negative",
-        lambda results, config: Finding("all", Verdict.of(bool(results.mu_1.min() >= 0))),
+        lambda results, config: Finding.of("all", bool(results.mu_1.min() >= 0)),
     )
     about = Paper(
         "A paper, 2018",
@@ -598,7 +744,7 @@ def test_a_paper_is_reproduced(tmp_path, monkeypatch):
     assert report.NOT_RUN in (tmp_path / "report" / "yuan2018.md").read_text(encoding="utf-8")
     page = reproduce()
     assert (
-        "| factors are not negative | not printed | all | *holds* |" in page
+        "| factors are not negative | not printed | all | *holds* |  |" in page
         and report.NOT_RUN not in page
     )
     data = tmp_path / "report" / "data" / "yuan2018-figure1.nc"
@@ -617,8 +763,10 @@ def test_a_paper_is_reproduced(tmp_path, monkeypatch):
     assert "Other: " in reproduce() and data.stat().st_mtime_ns == written
     path.write_text(table.replace("num_points = 5", "num_points = 7"), encoding="utf-8")
     report.write()
-    assert report.NOT_RUN in (tmp_path / "report" / "yuan2018.md").read_text(encoding="utf-8")
-    reproduce()
+    older = (tmp_path / "report" / "yuan2018.md").read_text(encoding="utf-8")
+    assert f"**{report.OLDER}**: `num_points` was 5, and is 7." in older
+    assert report.OLDER.lower() in (tmp_path / "report" / "index.md").read_text(encoding="utf-8")
+    assert report.OLDER not in reproduce()
     assert xarray.load_dataset(data, engine="h5netcdf").sizes["kappa"] == 7
 
 

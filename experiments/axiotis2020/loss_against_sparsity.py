@@ -389,8 +389,8 @@ def counts(low: DataArray, high: DataArray) -> tuple[int, int, int]:
 
 
 def below(one: str, *others: str) -> Any:
-    """Whether one solver is below each of others somewhere and above none anywhere, on every data
-    set."""
+    """Whether one solver is below each of others, at the sparsities where they are apart, on every
+    data set; a pair that is below at none counts as one case more in which it is not."""
 
     @needs(one, *others, column="loss")
     def judge(results: Dataset, config: Any) -> Finding:
@@ -404,11 +404,12 @@ def below(one: str, *others: str) -> Any:
                     for other, (less, more, total) in parts.items()
                 )
             )
-            conditions += [bool(less and not more) for less, more, _ in parts.values()]
+            for less, more, _ in parts.values():
+                conditions += [True] * less + [False] * max(more, not less)
         text = (
             f"{one} more than 1 % below / above at so many sparsities: {each_set(results, texts)}"
         )
-        return Finding(text, Verdict.of(*conditions))
+        return Finding.of(text, *conditions)
 
     return judge
 
@@ -435,10 +436,8 @@ def oscillates(results: Dataset, config: Any) -> Finding:
         texts.append(f"{text} of {apart.sum()}, {changes} changes")
     if not any(apart_of(loss.sel(dataset=name)) for name in results.dataset.values):
         return Finding("ELS and OMPR are nowhere more than 1 % apart", Verdict.CANNOT_BE_JUDGED)
-    return Finding(
-        f"where ELS and OMPR are more than 1 % apart: {each_set(results, texts)}",
-        Verdict.of(any(swings)),
-    )
+    text = f"where ELS and OMPR are more than 1 % apart: {each_set(results, texts)}"
+    return Finding.at_least(text, 1, *swings)
 
 
 def apart_of(loss: DataArray) -> bool:
@@ -454,7 +453,7 @@ def cheaper(results: Dataset, config: Any) -> Finding:
     )
     texts = [f"{b:.2g} [{a:.2g}, {c:.2g}]" for a, b, c in zip(low, middle, high, strict=True)]
     text = f"ELS takes so many times the time of ARHT, median over k [quartiles]: {each_set(results, texts)}"
-    return Finding(text, Verdict.of(*(middle > 1).tolist()))
+    return Finding.of(text, *(middle > 1).tolist())
 
 
 @needs("OMP", "ELS", column="loss")
@@ -463,7 +462,7 @@ def differ(results: Dataset, config: Any) -> Finding:
     gain = 100 * (1 - loss.sel(solver="ELS") / loss.sel(solver="OMP")).max("k")
     texts = [f"{float(most):.1f} %" for most in gain.values]
     text = f"the most by which ELS is below OMP: {each_set(results, texts)}"
-    return Finding(text, Verdict.of(*(gain > 100 * (SLACK - 1)).values.tolist()))
+    return Finding.of(text, *(gain > 100 * (SLACK - 1)).values.tolist())
 
 
 @needs(*ORDER, column="loss")
@@ -478,9 +477,9 @@ def order(results: Dataset, config: Any) -> Finding:
     ]
     if not all(of for _, of, _ in found):
         return Finding(each_set(results, texts), Verdict.CANNOT_BE_JUDGED)
-    return Finding(
+    return Finding.of(
         each_set(results, texts),
-        Verdict.of(*itertools.chain(*((h == n, 2 * h >= n) for h, n, _ in found))),
+        *itertools.chain(*([i < h for i in range(n)] for h, n, _ in found)),
     )
 
 

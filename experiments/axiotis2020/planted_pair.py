@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Counts, Session, double_precision, plots
-from experiments.common.claims import EXACT, Claim, Finding, Section, Verdict, needs
+from experiments.common.claims import EXACT, Claim, Finding, Section, needs
 from jaxht import ARHT, IHT, OMP, OMPR, PHT, ExhaustiveLocalSearch, LeastSquares, Sparse, solve
 
 SOLVERS = {
@@ -143,14 +143,14 @@ def both_fit(results: Dataset, config: Any) -> Finding:
     least = float(omp.where(omp.k < omp.N).min())
     pair = float(results.value_pair.max())
     text = f"f = {pair:.0e} on the pair, {float(at_all.max()):.0e} on the first N, at least {least:g} on fewer of these"
-    return Finding(text, Verdict.of(pair < EXACT, bool((at_all < EXACT).all()), least > 0.1))
+    return Finding.of(text, pair < EXACT, bool((at_all < EXACT).all()), least > 0.1)
 
 
 def smaller_gradients(results: Dataset, config: Any) -> Finding:
     """At the minimiser on k of the first N columns, k < N."""
     share = (results.gradient_pair / results.gradient_rest).where(results.k < results.N)
     text = f"at most {float(share.max()):.2f} times the least of the others, for all k < N"
-    return Finding(text, Verdict.of(bool((share.fillna(0) < 1).all())))
+    return Finding.of(text, bool((share.fillna(0) < 1).all()))
 
 
 def never_found(*names: str) -> Claim:
@@ -164,7 +164,7 @@ def never_found(*names: str) -> Claim:
         total = int(some.value.notnull().sum())
         at_all = bool((some.value.where(some.k == some.N) < EXACT).any("k").all())
         text = f"f = 0 at k < N in {too_early} of {total} runs, a column of the pair selected in {entered}"
-        return Finding(text, Verdict.of(not too_early, not entered, at_all))
+        return Finding.of(text, not too_early, not entered, at_all)
 
     text = (
         f"{', '.join(names)}, started off the pair, never select it, and need all N other columns"
@@ -181,9 +181,7 @@ def linear_condition(results: Dataset, config: Any) -> Finding:
         if finite
         else "infinite at level n, where $\\rho^- = 0$, since two supports fit b exactly"
     )
-    return Finding(
-        text, Verdict.of(bool(np.isfinite(over).all() and over.max() < 2 * over.min()), finite)
-    )
+    return Finding.of(text, bool(np.isfinite(over).all() and over.max() < 2 * over.min()), finite)
 
 
 SECTION_5_1 = Section(

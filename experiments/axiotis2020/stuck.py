@@ -131,9 +131,7 @@ def stays(results: Dataset, config: Any) -> Finding:
     found = results.value.sel(solver="OMPR").isel(k=-1).values
     at_start, at_level = (np.isclose(found, value, rtol=EXACT) for value in (start, level))
     text = f"f = {found[0]:.3f} at the start and {found[-1]:.3f} at the end; by the lemma {start:.3f} and {level:.3f}"
-    return Finding(
-        text, Verdict.of(bool((at_start | at_level).all() and at_start[0]), bool(at_level[-1]))
-    )
+    return Finding.of(text, bool((at_start | at_level).all() and at_start[0]), bool(at_level[-1]))
 
 
 def far_from_optimal(results: Dataset, config: Any) -> Finding:
@@ -143,7 +141,7 @@ def far_from_optimal(results: Dataset, config: Any) -> Finding:
         f"$(f - f(x^*))/(s^* \\kappa^2)$ at the end: {above[-1]:.3f} at $k = {int(ends.k[-1])}$, "
     )
     text += f"f above $f(x^*)$ at {(above > EXACT).sum()} of {above.size} k up to there"
-    return Finding(text, Verdict.of(bool(above[-1] > 0.1), bool((above > EXACT).all())))
+    return Finding.of(text, bool(above[-1] > 0.1), bool((above > EXACT).all()))
 
 
 @needs("ARHT", column="value")
@@ -156,7 +154,7 @@ def regularised(results: Dataset, config: Any) -> Finding:
         return Finding(f"not even at k = {int(ends.k[-1])}", Verdict.DOES_NOT_HOLD)
     first = int(ends.k[len(reached) - int(np.argmin(reached[::-1])) if not reached.all() else 0])
     text = f"ARHT reaches $f(x^*)$ from k = {first} on, {first / linear:.1f} times $s^* \\kappa$"
-    return Finding(text, Verdict.of(first < int(ends.k[-1]), first <= 4 * linear))
+    return Finding.of(text, first < int(ends.k[-1]), first <= 4 * linear)
 
 
 LEMMA_5_2 = Section(

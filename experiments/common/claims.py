@@ -1,6 +1,8 @@
 """What a paper says of its figures, and how the results here are judged by it."""
 
 import enum
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,10 +23,12 @@ class Verdict(enum.StrEnum):
 
     @classmethod
     def of(cls, *conditions: bool) -> "Verdict":
-        """HOLDS where all conditions do, IN_PART where some do, DOES_NOT_HOLD where none does."""
-        if all(conditions):
+        """HOLDS where all conditions do, IN_PART where at least half of them do, else
+        DOES_NOT_HOLD."""
+        held = sum(map(bool, conditions))
+        if held == len(conditions):
             return cls.HOLDS
-        return cls.IN_PART if any(conditions) else cls.DOES_NOT_HOLD
+        return cls.IN_PART if 2 * held >= len(conditions) else cls.DOES_NOT_HOLD
 
     @classmethod
     def between(cls, low: float, high: float, at_least: float) -> "Verdict":
@@ -33,11 +37,68 @@ class Verdict(enum.StrEnum):
         return cls.of(low >= at_least, high >= at_least)
 
 
-class Finding(NamedTuple):
-    """What was found here."""
+class Reason(enum.StrEnum):
+    """Why a claim does not hold as a whole."""
 
-    ours: str  # numbers with their intervals, in Markdown
+    DATA = "data not to be had"
+    TRIALS = "cut trials"
+    NOT_PRINTED = "setting not printed"
+    METHOD = "other machine or method"
+    SLIP = "the paper's slip"
+    OURS = "ours"
+
+
+def same(value: float, literal: float) -> bool:
+    """Whether a stored number, in single precision, is a number of a paper or configuration."""
+    return math.isclose(value, literal, rel_tol=EXACT)
+
+
+class Finding(NamedTuple):
+    """What was found here.
+
+    Attributes:
+        ours: numbers with their intervals, in Markdown.
+        verdict: whether the claim holds.
+        held, cases: in how many of how many cases it does; 0 where there are no cases to count.
+    """
+
+    ours: str
     verdict: Verdict
+    held: int = 0
+    cases: int = 0
+
+    @classmethod
+    def of(cls, ours: str, *conditions: bool) -> "Finding":
+        """A claim about all of some cases, each a condition; without any it cannot be judged."""
+        if not conditions:
+            return cls(ours, Verdict.CANNOT_BE_JUDGED)
+        held = sum(map(bool, conditions))
+        return cls(ours, Verdict.of(*conditions), held, len(conditions))
+
+    @classmethod
+    def most(cls, ours: str, *conditions: bool) -> "Finding":
+        """A claim about most of some cases: it holds in more than half of them or does not hold."""
+        if not conditions:
+            return cls(ours, Verdict.CANNOT_BE_JUDGED)
+        held = sum(map(bool, conditions))
+        verdict = Verdict.HOLDS if 2 * held > len(conditions) else Verdict.DOES_NOT_HOLD
+        return cls(ours, verdict, held, len(conditions))
+
+    @classmethod
+    def at_least(cls, ours: str, needed: int, *conditions: bool) -> "Finding":
+        """A claim about a number of some cases: it holds in part where half of the number do."""
+        held = sum(map(bool, conditions))
+        verdict = Verdict.DOES_NOT_HOLD
+        if 2 * held >= needed:
+            verdict = Verdict.HOLDS if held >= needed else Verdict.IN_PART
+        return cls(ours, verdict, held, len(conditions))
+
+    @property
+    def judgement(self) -> str:
+        """The verdict, and in how many cases the claim holds, in Markdown."""
+        if self.cases < 2:
+            return f"*{self.verdict}*"
+        return f"*{self.verdict}*, {self.held} of {self.cases}"
 
 
 Judge = Callable[[Dataset, Any], Finding]  # results as they are plotted, configuration -> finding
@@ -51,11 +112,14 @@ class Claim:
         text: what the paper says, in other words.
         judge: how it is judged here, or why it cannot be.
         printed: the numbers that it prints; "" where it shows a curve only.
+        reason: why it does not hold as a whole, where it does not: one of :class:`Reason`, and
+            what there is to add.
     """
 
     text: str
     judge: Judge | str
     printed: str = ""
+    reason: str = ""
 
     def found(self, results: Dataset, config: Any) -> Finding:
         """Judge the results."""
@@ -83,6 +147,7 @@ class Section(NamedTuple):
     claims: Sequence[Claim]
     about: str = ""  # what else there is to say
     questions: Sequence[Question] = ()
+    settings: Sequence[tuple[str, str, str]] = ()  # what is set: in the paper, and here
 
 
 def not_run(heading: str, *claims: Claim) -> Section:
@@ -124,6 +189,7 @@ def needs(*solvers: str, column: str, each: str = "") -> Callable[[Judge], Judge
         return bool(values.isnull().all([dim for dim in values.dims if dim != each]).any())
 
     def decorate(judge: Judge) -> Judge:
+        @functools.wraps(judge)
         def judged(results: Dataset, config: Any) -> Finding:
             known = results.solver.values.tolist()
             absent = [

@@ -139,7 +139,7 @@ def on_printed_line(level: float) -> Claim:
         slope = [float(line[f"slope{end}"]) / np.log(config.d) for end in ("_lower", "_upper")]
         start = [float(line[f"intercept{end}"]) for end in ("_lower", "_upper")]
         within = slope[0] <= SLOPE <= slope[1], start[0] <= INTERCEPTS[level] <= start[1]
-        return Finding(f"${with_intervals(line, config.d)}$", Verdict.of(*within))
+        return Finding.of(f"${with_intervals(line, config.d)}$", *within)
 
     printed = f"${line_of(SLOPE, INTERCEPTS[level], 256)}$"
     return Claim(
@@ -156,14 +156,16 @@ def reached_by(solver: str) -> Claim:
         crossing = sweep.transition(rates.sel(solver=solver), (0.95,)).sel(level=0.95)
         line = SLOPE * crossing.K * np.log(config.d) + INTERCEPTS[0.95]
         closed = np.isfinite(crossing.estimate)
-        reached, missed = (closed & (crossing.lower <= line)), (closed & (crossing.lower > line))
+        reached = closed & (crossing.lower <= line)
         names = ", ".join(str(int(K)) for K in crossing.K.values[reached.values])
         excess = (crossing.estimate - line).where(closed)
         text = f"at K = {names}" if names else "at no K"
         text += f"; its n minus the line's: {float(excess.min()):.0f} to {float(excess.max()):.0f}"
         own = sweep.fit_line(rates.sel(solver=solver), (0.95,)).sel(level=0.95)
         text += f"; its own line: ${with_intervals(own, config.d)}$" if own.num_points > 1 else ""
-        return Finding(text, Verdict.of(bool(reached.any()), not missed.any()))
+        if not closed.any():
+            return Finding("no n is enclosed", Verdict.CANNOT_BE_JUDGED)
+        return Finding.of(text, *(reached.values[closed.values]))
 
     return Claim(
         f"{solver} recovers 95 % of the signals on the printed line",

@@ -14,13 +14,14 @@ from pydantic import Field
 from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Count, Positive, Session, plots
-from experiments.common.claims import Claim, Finding, Section, Verdict
+from experiments.common.claims import Claim, Finding, Section, same
 from jaxht import HTSVRG, LeastSquares, Sparse, trace
 from jaxht.planted.ensembles import gaussian, gaussian_signal
 from jaxht.solvers.status import Status
 
 SYMBOLS = {"k": "k", "m": "m", "eta": r"\eta"}
 LOST = 0.95
+STILL_FALLS = 0.9  # what the second half of the stages leaves of the objective, at most
 
 
 class Config(BaseConfig):
@@ -163,6 +164,10 @@ def varied(results: Dataset, name: str) -> list[Varied]:
     return sorted(Varied(*row) for row in columns.T.tolist())
 
 
+def first_half(results: Dataset) -> Dataset:
+    return results.isel(stage=slice(results.sizes["stage"] // 2 + 1))
+
+
 def shares(settings: list[Varied], symbol: str) -> str:
     """Write the share of the signals that is recovered for each value."""
     return ", ".join(f"{symbol} = {row.value:g}: {row.success:.0%}" for row in settings)
@@ -171,37 +176,46 @@ def shares(settings: list[Varied], symbol: str) -> str:
 def sparsity(results: Dataset, config: Any) -> Finding:
     rows = varied(results, "k")
     text = f"signals recovered: {shares(rows, 'k')}"
-    return Finding(text, Verdict.of(rows[0].success <= 0.95, rows[-1].success > 0.95))
+    is_lost = [row.success <= LOST for row in rows if row.value <= config.K]
+    is_recovered = [row.success > LOST for row in rows if row.value > config.K]
+    return Finding.of(text, all(is_lost), any(is_recovered))
 
 
 def updates(results: Dataset, config: Any) -> Finding:
     rows = varied(results, "m")
     ends = ", ".join(f"m = {row.value:g}: {row.end:.1e}" for row in rows)
     slow = rows[0].end >= max(row.end for row in rows[1:])
-    text = f"objective at the last stage: {ends}"
-    return Finding(text, Verdict.of(slow, rows[0].success > 0.95))
+    left = rows[0].end / varied(first_half(results), "m")[0].end
+    text = f"objective at the last stage: {ends}; signals recovered: {shares(rows, 'm')}; with the "
+    text += f"least m the second half of the stages divides the objective by {1 / left:.1f}"
+    enough = rows[0].success > LOST or left < STILL_FALLS
+    return Finding.of(text, slow, enough)
 
 
 def large_steps(results: Dataset, config: Any) -> Finding:
     rows = varied(results, "eta")
     diverged = [row.value for row in rows if row.diverged > 0.5]
-    converged = [row.value for row in rows if row.success > 0.95]
+    converged = [row.value for row in rows if row.success > LOST]
     lost, recovered = (
         ", ".join(f"{value:g}" for value in values) or "none" for values in (diverged, converged)
     )
     text = f"diverge (float32 overflows): η = {lost}; more than 95 % recovered: η = {recovered}"
     beyond_3 = all(row.value in diverged for row in rows if row.value > 3)
-    return Finding(text, Verdict.of(beyond_3, 0.3 in converged))
+    works_well = any(same(value, 0.3) for value in converged)
+    return Finding.of(text, beyond_3, works_well)
 
 
 def tiny_steps(results: Dataset, config: Any) -> Finding:
-    """Judge also the descent: runs that have recovered nothing yet may still be on their way."""
-    half = results.isel(stage=slice(results.sizes["stage"] // 2 + 1))
+    """Judge the descent: that it has not recovered the signals yet is no matter of the claim."""
+    half = first_half(results)
     ends, middles = ([row for row in varied(of, "m") if row.value >= 600] for of in (results, half))
     left = [end.end / middle.end for end, middle in zip(ends, middles, strict=True)]
     divided = ", ".join(f"{1 / part:.1f}" for part in left)
     text = f"signals recovered: {shares(ends, 'm')}; the second half of the stages divides the objective by {divided}"
-    return Finding(text, Verdict.of(all(row.success > 0.95 for row in ends), max(left) < 1))
+    converges = [
+        row.success > LOST or part < STILL_FALLS for row, part in zip(ends, left, strict=True)
+    ]
+    return Finding.of(text, *converges)
 
 
 FIGURE_4 = Section(

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from xarray import DataArray, Dataset
 
 from experiments.common import Counts, Session
-from experiments.common.claims import Claim, Finding, Section, Verdict, shown
+from experiments.common.claims import Claim, Finding, Section, shown
 from experiments.yuan2018.judging import SOLVERS, TIMED, needs, present, quartiles, wins
 from experiments.yuan2018.real_data import COLUMNS, OnData, compare, draw_grid
 
@@ -68,8 +68,7 @@ def lowest_objective(results: Dataset, config: Any) -> Finding:
     ):
         if solver in results.solver:
             text += f"; {words} in {int(is_lowest(results, solver).sum())}"
-    most = (lowest.mean("k") > 0.5).values
-    return Finding(text, Verdict.of(bool(lowest.mean() > 0.5), bool(most.any())))
+    return Finding.most(text, *lowest.values.ravel())
 
 
 @needs("objective", ("GraHTP", "FGraHTP", "GraSP"), "dataset")
@@ -83,9 +82,9 @@ def objective_of_fgrahtp(results: Dataset, config: Any) -> Finding:
         values = above.sel(dataset=name)
         parts.append(f"{shown(name)} {quartiles(values, ' %', 100)}")
         conditions.append((float(values.median()) > 0.01) == (name == GISETTE))
-    return Finding(
+    return Finding.of(
         f"above the lowest, in % of f(0), median [quartiles] over k: {', '.join(parts)}",
-        Verdict.of(*conditions),
+        *conditions,
     )
 
 
@@ -103,9 +102,7 @@ def errors(results: Dataset, config: Any) -> Finding:
         ]
         conditions += [lower > higher for lower, higher in counts.values()]
     text = f"GraHTP and GraSP are {quartiles(apart, ' points', 100)} apart, median [quartiles] over sets and k"
-    return Finding(
-        f"{text}; lower / higher, of {apart.size}: {', '.join(parts)}", Verdict.of(*conditions)
-    )
+    return Finding.of(f"{text}; lower / higher, of {apart.size}: {', '.join(parts)}", *conditions)
 
 
 @needs("test_error", SOLVERS)
@@ -116,9 +113,7 @@ def average_error(results: Dataset, config: Any) -> Finding:
     lowest, highest = own <= error.min("solver"), own >= error.max("solver")
     between = ~lowest & ~highest
     text = f"between the lowest and the highest in {int(between.sum())} of {between.size} runs"
-    return Finding(
-        f"{text}, the lowest in {int(lowest.sum())}", Verdict.of(bool(between.mean() > 0.5))
-    )
+    return Finding.most(f"{text}, the lowest in {int(lowest.sum())}", *between.values.ravel())
 
 
 @needs("seconds", ("GraHTP", "FGraHTP", "GraSP"), "dataset")
@@ -137,7 +132,7 @@ def times(results: Dataset, config: Any) -> Finding:
         parts.append(f"{shown(name)}: {texts}")
         order = sorted(middle, key=lambda solver: middle[solver])
         conditions += [order[0] == "FGraHTP"] + [order[1] == "GraHTP"] * (name != BREAST_CANCER)
-    return Finding(f"median [quartiles] over k: {'; '.join(parts)}", Verdict.of(*conditions))
+    return Finding.of(f"median [quartiles] over k: {'; '.join(parts)}", *conditions)
 
 
 @needs("seconds", ("GraHTP", "FGraHTP", "GraSP"), "dataset")
@@ -150,7 +145,7 @@ def advantage_on_news(results: Dataset, config: Any) -> Finding:
     }
     texts = (f"{quartiles(ratio)} times that of {name}" for name, ratio in ratios.items())
     text = f"time of GraSP, median [quartiles] over k: {', '.join(texts)}"
-    return Finding(text, Verdict.of(*(float(ratio.median()) > 2 for ratio in ratios.values())))
+    return Finding.of(text, *(float(ratio.median()) > 2 for ratio in ratios.values()))
 
 
 FIGURE_4 = Section(

@@ -1,6 +1,6 @@
 """Yuan, Li & Zhang 2018, Figure 1: contraction factors of GraHTP and FGraHTP, in closed form."""
 
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,10 @@ class Config(BaseConfig):
     num_points: Count  # condition numbers in each panel
     kappa_max: Positive  # the largest in the left panel, Theorem 2
     kappa_max_relaxed: Positive  # the largest in the right panel, Theorem 5
+    # relaxed_ratio: k over kbar in the right panel. None: the least that Theorem 5 (a) allows.
+    relaxed_ratio: Positive | None = None
+    # relaxed_step: eta of FGraHTP in the right panel, "best" m / M^2 or "half" 1 / (2 M).
+    relaxed_step: Literal["best", "half"] = "best"
 
 
 def run(config: Config, session: Session) -> Dataset:
@@ -29,9 +33,12 @@ def run(config: Config, session: Session) -> Dataset:
     strict = bounds.grahtp_factors(kappa, 1.0, best)
     relaxed_kappa = jnp.linspace(1, config.kappa_max_relaxed, config.num_points)
     k = 2 + 16 * relaxed_kappa**2  # over kbar = 1
-    half, best = 1 / (2 * relaxed_kappa), 1 / relaxed_kappa**2
+    if config.relaxed_ratio is not None:
+        k = jnp.full_like(relaxed_kappa, config.relaxed_ratio)
+    half = 1 / (2 * relaxed_kappa)
+    step = half if config.relaxed_step == "half" else 1 / relaxed_kappa**2
     grahtp = bounds.grahtp_relaxed_factors(relaxed_kappa, 1.0, half, k, 1.0).grahtp
-    fgrahtp = bounds.grahtp_relaxed_factors(relaxed_kappa, 1.0, best, k, 1.0).fgrahtp
+    fgrahtp = bounds.grahtp_relaxed_factors(relaxed_kappa, 1.0, step, k, 1.0).fgrahtp
     return Dataset(
         {
             "mu_1": ("kappa", np.asarray(strict.grahtp)),
@@ -87,9 +94,10 @@ def factors_cross(results: Dataset, config: Any) -> Finding:
     larger = (results.mu_1 > results.mu_2).values[1:]
     kappa = results.kappa.values[1:]
     if not larger.any():
-        return Finding(
+        return Finding.of(
             "$\\mu_1 \\le \\mu_2$ throughout",
-            Verdict.of(bool((results.mu_1 < results.mu_2)[1]), False),
+            bool((results.mu_1 < results.mu_2)[1]),
+            False,
         )
     first = int(np.argmax(larger))
     smaller = first > 0 and bool((results.mu_1 < results.mu_2).values[1 : first + 1].all())
@@ -98,8 +106,8 @@ def factors_cross(results: Dataset, config: Any) -> Finding:
         if smaller
         else "$\\mu_1$ is not the smaller near 1"
     )
-    return Finding(
-        f"{text}, $\\mu_1 > \\mu_2$ from there on", Verdict.of(smaller, bool(larger[first:].all()))
+    return Finding.of(
+        f"{text}, $\\mu_1 > \\mu_2$ from there on", smaller, bool(larger[first:].all())
     )
 
 
@@ -116,19 +124,35 @@ def condition_numbers(results: Dataset, config: Any) -> Finding:
     )
     if beyond:
         text += f" at least, the last point, where it is {float(results.mu_2[-1]):.3f}"
-    return Finding(text, Verdict.of(ends[0] < 2 / 3**0.5, not beyond))
+    return Finding.of(text, ends[0] < 2 / 3**0.5, not beyond)
+
+
+SMALL = 1.2  # M/m that is small, at most
 
 
 def relaxed_factors(results: Dataset, config: Any) -> Finding:
+    """The smaller factor near M/m = 1, but for that point itself, and the other one further on."""
     kappa, better = results.kappa_relaxed.values, (results.mubar_2 < results.mubar_1).values
     ends = f"at M/m = {kappa[-1]:g} they are {float(results.mubar_1[-1]):.3f} and {float(results.mubar_2[-1]):.3f}"
-    if not better[0]:
-        return Finding(
-            f"$\\bar\\mu_2$ is not the smaller at M/m = 1; {ends}", Verdict.DOES_NOT_HOLD
-        )
     last = better.size - 1 if better.all() else int(np.argmin(better)) - 1
     text = f"$\\bar\\mu_2 < \\bar\\mu_1$ up to M/m = {kappa[last]:.2f}; {ends}"
-    return Finding(text, Verdict.of(True, not better[last + 1 :].any()))
+    if last < 0:
+        text = f"$\\bar\\mu_2$ is not the smaller at M/m = 1; {ends}"
+    is_small = (kappa > 1) & (kappa <= SMALL)
+    is_better = bool(is_small.any() and better[is_small].all())
+    stays_worse = not better[last + 1 :].any() and last + 1 < better.size
+    return Finding.of(text, is_better, is_better and stays_worse)
+
+
+STARTS = {"mubar_1": 0.87, "mubar_2": 0.65}  # of the intervals that the text reads off
+
+
+def relaxed_intervals(results: Dataset, config: Any) -> Finding:
+    """Where the factors start at M/m = 1; both reach 1 or come near it."""
+    starts = {name: float(results[name].isel(kappa_relaxed=0)) for name in STARTS}
+    text = ", ".join(f"{start:.3f}" for start in starts.values())
+    near = [abs(starts[name] - printed) < 0.01 for name, printed in STARTS.items()]
+    return Finding.of(f"they start at {text}", *near)
 
 
 FIGURE_1 = Section(
@@ -145,6 +169,11 @@ FIGURE_1 = Section(
             printed="1.155 and 1.26",
         ),
         Claim("(b) $\\bar\\mu_2$ is better than $\\bar\\mu_1$ where M/m is small", relaxed_factors),
+        Claim(
+            "(b) $\\bar\\mu_1$ lies in (0.87, 1), $\\bar\\mu_2$ in the much wider (0.65, 1)",
+            relaxed_intervals,
+            printed="0.87 and 0.65",
+        ),
     ],
     "In closed form, by `jaxht.bounds`. The factor $\\mu_2 = 1.62\\,\\rho$ can be below 1 up to M/m = 1.271.",
 )

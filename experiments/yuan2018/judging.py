@@ -1,5 +1,6 @@
 """Yuan, Li & Zhang 2018: what the judges of several figures share."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ def needs(column: str, names: Sequence[str], each: str = "") -> Callable[[Judge]
     def decorate(judge: Judge) -> Judge:
         judged = claims.needs(*names, column=column, each=each)(judge)
 
+        @functools.wraps(judge)
         def converged(results: Dataset, config: Any) -> Finding:
             if "status" in results:
                 results = results.where(results.status != Status.DIVERGED)
@@ -90,8 +92,6 @@ def fastest(one: str, others: Sequence[str], along: str) -> Judge:
             conditions.append(own < min(rest))
         if not parts:
             return Finding("there are no others", Verdict.CANNOT_BE_JUDGED)
-        return Finding(
-            f"median [quartiles] over {over}s: {'; '.join(parts)}", Verdict.of(*conditions)
-        )
+        return Finding.of(f"median [quartiles] over {over}s: {'; '.join(parts)}", *conditions)
 
     return judge

@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 from xarray import Dataset, concat
 
 from experiments.common import Count, Session, double_precision, plots, timed
-from experiments.common.claims import Claim, Finding, Judge, Question, Section, Verdict
+from experiments.common.claims import Claim, Finding, Judge, Question, Section
 from experiments.common.session import Piece
 from experiments.yuan2018.estimation import (
     GLASSO,
@@ -215,7 +215,7 @@ def favourable(column: str, better: int, digits: int) -> Judge:
             parts.append(f"p = {p}: {next(texts)}, best of the others {best} {next(texts)}")
             paired = (mean_error(better * (at.sel(solver=name) - own)) for name in others)
             conditions.append(not any(value > 2 * error for value, error in paired))
-        return Finding(f"mean ± standard error: {'; '.join(parts)}", Verdict.of(*conditions))
+        return Finding.of(f"mean ± standard error: {'; '.join(parts)}", *conditions)
 
     return judge
 
@@ -282,7 +282,7 @@ def unstable(names: Sequence[str]) -> Judge:
                 parts.append(f"{name}, {label}: {', '.join(listed)}")
                 conditions += (ratios.values > beyond).tolist()
         text = f"standard errors over those of GLasso: {'; '.join(parts)}"
-        return Finding(text, Verdict.of(*conditions))
+        return Finding.of(text, *conditions)
 
     return judge
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from xarray import DataArray, Dataset, concat
 
 from experiments.common import SOLVERS, Count, Counts, Session, plots
-from experiments.common.claims import Claim, Finding, Judge, Question, Section, Verdict
+from experiments.common.claims import Claim, Finding, Judge, Question, Section
 from experiments.common.recovery import Planted, draw, recovered
 from experiments.yuan2018.judging import SOLVERS as PAPER_SOLVERS
 from experiments.yuan2018.judging import needs, plus_minus
@@ -154,16 +154,17 @@ def tally(rates: Dataset, one: str, other: str) -> Tally:
 
 
 def outperform(rates: Dataset, ones: Sequence[str], others: Sequence[str]) -> Finding:
-    """Each of some solvers against each of others: above somewhere, below nowhere."""
+    """Each of some solvers against each of others, in the cells where intervals are apart; a pair
+    that is above in none counts as one case more in which it is not."""
     parts, conditions, cells = [], [], 0
     for one in ones:
         for other in others:
             above, below, cells = tally(rates, one, other)
             parts.append(f"{one} against {other} {above} / {below}")
-            conditions += [above > 0, above > 0 and not below]
-    return Finding(
+            conditions += [True] * above + [False] * max(below, not above)
+    return Finding.of(
         f"of {cells} cells above / below beyond intervals: {', '.join(parts)}",
-        Verdict.of(*conditions),
+        *conditions,
     )
 
 
@@ -186,7 +187,7 @@ def rise(rates: Dataset, config: Any) -> Finding:
     highest = np.fmax.accumulate(of.lower.fillna(0).transpose(..., "n").values, axis=-1)
     falls = (of.upper.transpose(..., "n").values < highest).any(axis=-1)
     text = f"{falls.sum()} of {falls.size} curves fall somewhere beyond intervals"
-    return Finding(text, Verdict.of(not falls.any(), bool(falls.mean() < 0.5)))
+    return Finding.of(text, *~falls.ravel())
 
 
 def above_fgrahtp(one: str) -> Judge:
@@ -214,7 +215,7 @@ def lead_where(one: str) -> Judge:
         same, larger, few, many = (lead(part, one, "FGraHTP") for part in parts)
         text = f"mean lead in points: {plus_minus(*same)} for k = {config.K}, {plus_minus(*larger)} for larger k; of "
         text += f"these {plus_minus(*few)} for the smaller half of n, {plus_minus(*many)} for the larger"
-        return Finding(text, Verdict.of(_is_more(larger, same), _is_more(few, many)))
+        return Finding.of(text, _is_more(larger, same), _is_more(few, many))
 
     return judge
 
@@ -232,9 +233,7 @@ def comparable(one: str) -> Judge:
             above, below, cells = tally(exact, *pair)
             parts.append(f"{' and '.join(pair)} at {above + below}")
             conditions.append(above + below <= COMPARABLE * cells)
-        return Finding(
-            f"apart beyond intervals, of {cells} n: {', '.join(parts)}", Verdict.of(*conditions)
-        )
+        return Finding.of(f"apart beyond intervals, of {cells} n: {', '.join(parts)}", *conditions)
 
     return judge
 
@@ -269,9 +268,9 @@ def gap_decreases(rates: Dataset, config: Any) -> Finding:
     of = rates.rate.sel(recovery="exact", solver=list(PAPER_SOLVERS))
     spread = 100 * (of.max("solver") - of.min("solver")).mean("n")
     first, second = (float(spread.sel(k=k)) for k in (50, 70))
-    return Finding(
+    return Finding.of(
         f"mean over n: {first:.1f} points for k = 50, {second:.1f} for k = 70",
-        Verdict.of(second < first),
+        second < first,
     )
 
 
@@ -302,7 +301,7 @@ def trade_off(one: str) -> Judge:
             texts = (plus_minus(100 * value, 100 * error) for value, error in (own, other))
             parts.append(f"{name}: {next(texts)} %, best of the others {best} {next(texts)} %")
             conditions.append(_is_more(own, other))
-        return Finding("; ".join(parts), Verdict.of(*conditions))
+        return Finding.of("; ".join(parts), *conditions)
 
     return judge
 

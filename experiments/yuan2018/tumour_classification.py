@@ -278,7 +278,7 @@ def competitive(results: Dataset, config: Any) -> Finding:
             conditions.append(means["GraHTP"] >= means[best] - CLOSE)
         parts.append(f"{shown(dataset)}: {', '.join(texts)}")
     text = f"GraHTP, best of the others (paired difference ± standard error over splits): {'; '.join(parts)}"
-    return Finding(text, Verdict.of(*conditions))
+    return Finding.of(text, *conditions)
 
 
 @needs("mcc", ("GraHTP", GLASSO), "dataset")
@@ -292,9 +292,7 @@ def highest_mcc(results: Dataset, config: Any) -> Finding:
             f"{shown(dataset)}: {', '.join(f'{n} {v:.3f} ± {error:.3f}' for n, (v, error) in means.items())}"
         )
         conditions.append(all(means["GraHTP"][0] > means[name][0] for name in names))
-    return Finding(
-        f"mean ± standard error over splits: {'; '.join(parts)}", Verdict.of(*conditions)
-    )
+    return Finding.of(f"mean ± standard error over splits: {'; '.join(parts)}", *conditions)
 
 
 TABLE_4 = Section(

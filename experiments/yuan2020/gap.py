@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from xarray import Dataset
 
 from experiments.common import Positives, Session
-from experiments.common.claims import Claim, Finding, Question, Section, Verdict
+from experiments.common.claims import Claim, Finding, Question, Section
 from experiments.yuan2020.gaps import (
     ABSOLUTE,
     FLOOR,
@@ -74,13 +74,16 @@ def plot(dataset: Dataset, config: Config) -> Figure:
 
 
 def closes(results: Dataset, config: Any) -> Finding:
-    """The share of problems without a gap, by penalty: the least over the curves."""
+    """The share of problems without a gap, by penalty: the least over the curves.
+
+    A curve has reached zero where its median has.
+    """
     share = paper_gaps(results).zero.mean("trial")
     share = share.min([dim for dim in share.dims if dim != "l0"])
     text = "share of problems without a gap (below 1e-6 of P), the least of the curves: "
     text += ", ".join(f"{100 * float(share.sel(l0=l0)):.0f} % at {l0:g}" for l0 in share.l0.values)
-    last = paper_gaps(results).zero.isel(l0=-1)
-    return Finding(text, Verdict.of(bool((last == 1).all()), bool(last.any())))
+    last = paper_gaps(results).zero.isel(l0=-1).mean("trial")
+    return Finding.of(text, *(last >= 0.5).values[last.notnull().values])
 
 
 def which_signals(results: Dataset, config: Any) -> str:
@@ -110,7 +113,7 @@ def vanishes(results: Dataset, config: Any) -> Finding:
     text += f"{half:.2g}, from {low:.2g} to {high:.2g}; all gaps 0 at the former: "
     closed = gap.zero.isel(l0=-1).mean()
     text += f"{100 * float(closed):.0f} % of the problems"
-    return Finding(text, Verdict.of(bool((over < 1).all()), bool((over < 0.1).all())))
+    return Finding.of(text, *(over < 0.1).values[over.notnull().values])
 
 
 FIGURE_1 = Section(

@@ -27,7 +27,7 @@ from experiments.common import (
     plots,
     tasks,
 )
-from experiments.common.claims import Claim, Finding, Judge, Section, Verdict, needs
+from experiments.common.claims import EXACT, Claim, Finding, Judge, Section, Verdict, needs
 from experiments.common.session import Piece
 from jaxht import DIHT, HTP, IHT, SDIHT, SVRGHT, Hinge, SmoothedHinge, Sparse
 from jaxht.extend import Carry
@@ -299,6 +299,7 @@ def _loss(axes: Axes, results: Dataset) -> None:
 PRIMAL = ("IHT", "HTP", "SVRG-HT")
 
 
+MUCH = 2.0  # much fewer: at most half
 SHARES = (0.99, 0.9999)  # of the decrease of P, which times are compared at
 
 
@@ -365,8 +366,8 @@ def dual_before_primal(times: Times) -> Judge:
         rows = "; ".join(
             f"{name}: {seconds(found.isel(row=row))}" for row, name in enumerate(row_names(config))
         )
-        conditions = [wins[name] == primal.size for name in DUAL] + [any(wins.values())]
-        return Finding(f"{text}; {rows}", Verdict.of(*conditions))
+        is_faster = [(found.sel(solver=name) < primal).values.ravel() for name in DUAL]
+        return Finding.of(f"{text}; {rows}", *np.concatenate(is_faster))
 
     return judge
 
@@ -382,7 +383,8 @@ def stochastic_before_batch(times: Times) -> Judge:
         text = f"SDIHT faster in {wins} of {batch.size} cases"
         if known.any():
             text += f", by a factor of {float((batch / stochastic).where(known).median()):.2g} in the median"
-        return Finding(text, Verdict.of(wins == batch.size, wins > 0))
+        either = (np.isfinite(batch) | np.isfinite(stochastic)).values
+        return Finding.of(text, *(stochastic < batch).values[either])
 
     return judge
 
@@ -400,7 +402,7 @@ def reached(printed: dict[str, float]) -> Judge:
             f"{name}: {error:.3f}" for name, error in zip(row_names(config), lowest, strict=True)
         ]
         text = f"lowest test error at the end of a run: {'; '.join(texts)}"
-        return Finding(text, Verdict.of(*(lowest <= np.array(levels)).tolist()))
+        return Finding.of(text, *(lowest <= np.array(levels) * (1 + EXACT)))
 
     return judge
 
@@ -416,7 +418,7 @@ def fewer_epochs(results: Dataset, config: Any) -> Finding:
     wins, (low, middle, high) = int((over > 1).sum()), over.quantile([0, 0.5, 1]).values
     text = f"SDIHT needs fewer in {wins} of {over.size} cases; DIHT needs {middle:.2g} times as many in the median, "
     text += f"{low:.2g} to {high:.2g}"
-    return Finding(text, Verdict.of(wins == over.size, bool(middle > 2)))
+    return Finding.of(text, *(over.values.ravel() > MUCH))
 
 
 def svm(heading: str, config: str, errors: str, printed: dict[str, float], about: str) -> Section:

@@ -1,5 +1,6 @@
 """Zhou, Yuan & Feng 2018: how the results here are judged by what the paper says of its figures."""
 
+import functools
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -24,6 +25,7 @@ def runs(
     """Judge the runs of a budget seed by seed; a claim cannot be judged where all runs of a solver
     diverged."""
 
+    @functools.wraps(judge)
     def judged(results: Dataset, config: Any) -> Finding:
         budget = passes(config)
         curves = {}
@@ -96,16 +98,16 @@ def listed(found: list[dict[str, Count]]) -> str:
 
 
 def one_pass(curves: Curves, budget: float) -> Finding:
-    """The gaps at the end of a pass, against the lowest of the others; half of it is
-    significant."""
+    """The gaps at the end of a pass, against the lowest of the others: at most half of it is
+    significantly lower."""
     parts, conditions = [], []
     for dataset, seeds in curves.items():
         parts.append(f"{shown(dataset)}: {listed_gaps(seeds)}")
         for of in seeds:
             gap = gaps(of)
             least = min(gap[name] for name in OTHERS)
-            conditions += [gap[name] * factor < least for name in OURS for factor in (1, MUCH)]
-    return Finding(f"$f - f^*$ at the end of a pass: {'; '.join(parts)}", Verdict.of(*conditions))
+            conditions += [gap[name] * MUCH < least for name in OURS]
+    return Finding.of(f"$f - f^*$ at the end of a pass: {'; '.join(parts)}", *conditions)
 
 
 def sharper(curves: Curves, budget: float) -> Finding:
@@ -120,9 +122,9 @@ def sharper(curves: Curves, budget: float) -> Finding:
         counts = ", ".join(f"{name} {sum(below)} of {len(below)}" for name, below in lower.items())
         parts.append(f"{shown(dataset)}: {counts} (at the end {listed_gaps(seeds)})")
     at = ", ".join(f"{check * budget:g}" for check in CHECKS)
-    return Finding(
+    return Finding.of(
         f"below all others after {at} passes, over seeds: {'; '.join(parts)}",
-        Verdict.of(*conditions),
+        *conditions,
     )
 
 
@@ -156,8 +158,8 @@ def fewer_than_stochastic(curves: Curves, budget: float) -> Finding:
         parts.append(
             f"{shown(dataset)}: {listed(found)}; as low as FG-HT ends: {listed(only(full, *OTHERS))}"
         )
-    return Finding(
-        f"until as low as HSG-HT and AHSG-HT both end: {'. '.join(parts)}", Verdict.of(*conditions)
+    return Finding.of(
+        f"until as low as HSG-HT and AHSG-HT both end: {'. '.join(parts)}", *conditions
     )
 
 
@@ -170,7 +172,7 @@ def like_full(curves: Curves, budget: float) -> Finding:
         conditions += [
             of[name][1] and of[name][0] <= SIMILAR * of["FG-HT"][0] for of in found for name in OURS
         ]
-    return Finding(f"until as low as FG-HT ends: {'; '.join(parts)}", Verdict.of(*conditions))
+    return Finding.of(f"until as low as FG-HT ends: {'; '.join(parts)}", *conditions)
 
 
 def fewest(curves: Curves, budget: float) -> Finding:
@@ -184,8 +186,8 @@ def fewest(curves: Curves, budget: float) -> Finding:
         ]
         conditions += [of[name][1] and of[name][0] < of["FG-HT"][0] for of in full for name in OURS]
         parts.append(f"{shown(dataset)}: {listed(found)}; as low as FG-HT ends: {listed(full)}")
-    return Finding(
-        f"until as low as HSG-HT and AHSG-HT both end: {'. '.join(parts)}", Verdict.of(*conditions)
+    return Finding.of(
+        f"until as low as HSG-HT and AHSG-HT both end: {'. '.join(parts)}", *conditions
     )
 
 
@@ -200,7 +202,7 @@ def accelerated(curves: Curves, budget: float) -> Finding:
             f"{shown(dataset)}: {listed(found)} (gaps at the end {listed_gaps(seeds, OURS)})"
         )
         conditions += [of["AHSG-HT"][1] and of["AHSG-HT"][0] < of["HSG-HT"][0] for of in found]
-    return Finding(f"until as low as HSG-HT ends: {'; '.join(parts)}", Verdict.of(*conditions))
+    return Finding.of(f"until as low as HSG-HT ends: {'; '.join(parts)}", *conditions)
 
 
 def decreases(curves: Curves, budget: float) -> Finding:
@@ -214,16 +216,19 @@ def decreases(curves: Curves, budget: float) -> Finding:
             f"{shown(dataset)}: {updates:,.0f} updates leave {spread([100 * of for of in left])} % of the gap"
         )
         conditions += [of <= 0.1 for of in left]
-    return Finding("; ".join(parts), Verdict.of(*conditions))
+    return Finding.of("; ".join(parts), *conditions)
 
 
 def batches_stay_small(curves: Curves, budget: float) -> Finding:
-    """The last batch of each run, from its IFO, which is that of all seeds."""
+    """The last batches of each run, from its IFO and updates, which are those of all seeds."""
     parts, conditions = [], []
     for dataset, (of, *_) in curves.items():
-        most = of.ifo.sel(solver=list(OURS)).diff("point").max("point")
+        own = of.sel(solver=list(OURS))
+        updates = own.projections.diff("point")
+        batches = (own.ifo.diff("point") / updates).where(updates > 0)
+        most = batches.max("point")
         parts.append(
             f"{shown(dataset)}: {', '.join(f'{n} {float(most.sel(solver=n)):,.0f}' for n in OURS)} of {int(of.n):,}"
         )
         conditions += (most < float(of.n)).values.tolist()
-    return Finding(f"samples in the last batch: {'; '.join(parts)}", Verdict.of(*conditions))
+    return Finding.of(f"samples in the last batch: {'; '.join(parts)}", *conditions)
