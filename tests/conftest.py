@@ -7,10 +7,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Programs compile in half of the time, those of the library as well, whose options no test can set.
 # What must be compiled as users compile it says so, by `tests.util.as_users`. What the caller has
 # set comes last, and wins.
-if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # which refuses the flag
-    os.environ["XLA_FLAGS"] = (
-        f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
-    )
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # which refuses the flags
+    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"
 
 import jax
 import pytest

@@ -209,9 +209,10 @@ def programs(problem):
             result = jaxht.solve(make(*at), constraint, jaxht.IHT(step_size=1.0), x0=x, stop=stop)
             return weigh(result.x, result.value)
 
-        gradient = jax.grad(function, tuple(range(len(at))))(*at)
+        value, tangents = jax.linearize(function, *at)
+        gradient = jax.linear_transpose(tangents, *at)(jnp.ones_like(value))
         reverse = sum(jnp.vdot(g, direction) for g, direction in zip(gradient, along, strict=True))
-        return jax.jvp(function, at, along)[1], reverse
+        return tangents(*along), reverse
 
     @quick
     def refit(x, at):

@@ -38,13 +38,20 @@ def solvers_on(problem):
 def slopes(function, at, along, h=1e-5):
     """Along a direction, of forward mode, of reverse mode (of the sum of outputs), and the central
     difference."""
-    forward = quick(lambda *at: jax.jvp(function, at, along))
-    gradient = quick(jax.grad(lambda *at: jnp.sum(function(*at)), tuple(range(len(at)))))(*at)
+
+    @quick
+    def linearize(*at):
+        value, tangents = jax.linearize(function, *at)
+        gradient = jax.linear_transpose(tangents, *at)(jnp.ones_like(value))
+        return value, tangents(*along), gradient
+
+    at, along = (tuple(map(jnp.asarray, arrays)) for arrays in (at, along))
+    _, forward, gradient = linearize(*at)
     reverse = sum(np.vdot(g, direction) for g, direction in zip(gradient, along, strict=True))
     ahead, behind = (
-        forward(*(a + s * h * b for a, b in zip(at, along, strict=True)))[0] for s in (1, -1)
+        linearize(*(a + s * h * b for a, b in zip(at, along, strict=True)))[0] for s in (1, -1)
     )
-    return np.asarray(forward(*at)[1]), reverse, np.asarray((ahead - behind) / (2 * h))
+    return np.asarray(forward), reverse, np.asarray((ahead - behind) / (2 * h))
 
 
 def check(function, at, along, rtol=1e-6):

@@ -28,7 +28,10 @@ def compile_for(num_entries: int | None, function: Callable[..., Any], *static: 
         static: the names of static arguments.
     """
     is_small = num_entries is not None and num_entries <= MAX_QUICK_ENTRIES
-    return _jit(function, static, is_small and jax.default_backend() == "cpu")
+    is_on_cpu = jax.default_backend() == "cpu"
+    # Who asks JAX to optimise as little as possible gets no more here.
+    asks_for_little = jax.config.read("jax_disable_most_optimizations")
+    return _jit(function, static, is_small and is_on_cpu and not asks_for_little)
 
 
 @functools.cache

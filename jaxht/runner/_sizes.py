@@ -16,7 +16,7 @@ ITEMS_PER_STEP = 4
 # Numbers of columns and of samples of small problems, whose programs take seconds to compile and
 # milliseconds to run.
 SMALL_COLUMNS = (64, 128, 256, 512)
-SMALL_SAMPLES = (512, 4096)
+SMALL_SAMPLES = (1024, 4096)
 # Entries of a padded small problem.
 MAX_SMALL_ENTRIES = 2**19
 # Beyond this many samples and columns a problem runs for longer than what a coarse size may add to
