@@ -30,7 +30,7 @@ def compile_for(num_entries: int | None, function: Callable[..., Any], *static: 
     is_small = num_entries is not None and num_entries <= MAX_QUICK_ENTRIES
     is_on_cpu = jax.default_backend() == "cpu"
     # Who asks JAX to optimise as little as possible gets no more here.
-    asks_for_little = jax.config.read("jax_disable_most_optimizations")
+    asks_for_little = jax.config.read("jax_disable_most_optimizations")  # noqa: TID251
     return _jit(function, static, is_small and is_on_cpu and not asks_for_little)
 
 
