@@ -254,6 +254,14 @@ REFUSED = {
         "x0 must be real",
         lambda: jaxht.solve(LeastSquares(A.real, Y.real), Sparse(2), jaxht.IHT(), x0=SIGNAL),
     ),
+    "moments": (
+        "products must be real",
+        lambda: jaxht.MomentLeastSquares(np.eye(2), np.ones(2, np.complex64)).prepare(),
+    ),
+    "x": (
+        "x must be real",
+        lambda: jaxht.optimality(LeastSquares(A.real, Y.real), Sparse(K), SIGNAL),
+    ),
     "certify": (
         "objective must be real",
         lambda: jaxht.certify(LeastSquares(A, Y, 0.1), Sparse(2), SIGNAL),

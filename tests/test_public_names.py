@@ -13,6 +13,7 @@ ADVERTISED = [
     "ensembles",
     "inference",
     "metrics",
+    "operators",
     "phase_diagram",
     "projections",
     "selection",

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._checks import check_kind
-from jaxht._dataclass import as_dtype
 from jaxht._meshes import shard_automatically
 from jaxht._programs import bounded_jit
 from jaxht._repr import short_repr
@@ -25,6 +24,7 @@ from jaxht.exact.relaxation import (
     relax,
 )
 from jaxht.linalg.inner_products import check_real
+from jaxht.linalg.products import cast_variable
 from jaxht.objectives.dual import check_dual, column_bound, dual_variables
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
@@ -112,7 +112,7 @@ def certify(
     check_dual(objective)
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)
-    x = as_dtype(x, model.dtype)
+    x = cast_variable(x, model.dtype)
     if solver is None and has_perspective(constraint):
         return call_on_device(
             certify_by_relaxation, model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps

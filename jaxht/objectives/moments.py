@@ -101,6 +101,8 @@ class MomentLeastSquares(Objective):
             )
         if self.dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"gram must be float32 or float64; got {self.dtype}")
+        if np.iscomplexobj(self.products):
+            raise ValueError(f"products must be real; got dtype {self.products.dtype}")
         check_scalars(self, skip=("gram", "products"), shapes={"l2": self.shape})
         _check_moments(self)
         has_no_ridge = isinstance(self.l2, int | float) and self.l2 == 0

@@ -1,0 +1,111 @@
+"""Operators of :mod:`jaxht.operators` against matrices of SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.fft
+import scipy.linalg
+
+import jaxht
+from jaxht import operators
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape, is_complex=True):
+    numbers = RNG.normal(size=shape)
+    numbers = numbers + 1j * RNG.normal(size=shape) if is_complex else numbers
+    return numbers.astype(np.complex64 if is_complex else np.float32)
+
+
+def dct_matrix(d):
+    return scipy.fft.dct(np.eye(d), axis=0, norm="ortho")
+
+
+ROWS = np.array([0, 3, 5, 11, 4])
+KERNEL = draw(12, is_complex=False)
+ABOVE = draw(7, is_complex=False)
+COLUMN, ROW = draw(4), draw(9)
+CASES = {
+    "dft": (
+        operators.partial_dft(12, ROWS),
+        (12 / 5) ** 0.5 * scipy.linalg.dft(12, scale="sqrtn")[ROWS],
+    ),
+    "dft of an image": (
+        operators.partial_dft((3, 4), ROWS),
+        (12 / 5) ** 0.5 * np.kron(scipy.linalg.dft(3, "sqrtn"), scipy.linalg.dft(4, "sqrtn"))[ROWS],
+    ),
+    "dct": (operators.partial_dct(12, ROWS), (12 / 5) ** 0.5 * dct_matrix(12)[ROWS]),
+    "dct of an odd length": (
+        operators.partial_dct(13, ROWS, dtype=np.complex64),
+        (13 / 5) ** 0.5 * dct_matrix(13)[ROWS],
+    ),
+    "dct of a volume": (
+        operators.partial_dct((2, 3, 2), ROWS),
+        (12 / 5) ** 0.5 * np.kron(np.kron(dct_matrix(2), dct_matrix(3)), dct_matrix(2))[ROWS],
+    ),
+    "hadamard": (
+        operators.partial_hadamard(16, ROWS),
+        scipy.linalg.hadamard(16)[ROWS] / 5**0.5,
+    ),
+    "circulant": (operators.circulant(KERNEL), scipy.linalg.circulant(KERNEL)),
+    "sampled circulant": (
+        operators.circulant(KERNEL + 1j * KERNEL[::-1], ROWS),
+        scipy.linalg.circulant(KERNEL + 1j * KERNEL[::-1])[ROWS],
+    ),
+    "tall toeplitz": (
+        operators.toeplitz(KERNEL, ABOVE),
+        scipy.linalg.toeplitz(KERNEL, ABOVE),
+    ),
+    "wide toeplitz": (operators.toeplitz(COLUMN, ROW), scipy.linalg.toeplitz(COLUMN, ROW)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operators_are_their_matrices(name):
+    A, matrix = CASES[name]
+    n, d = A.shape
+    assert matrix.shape == (n, d)
+    is_complex = jnp.issubdtype(A.dtype, jnp.complexfloating)
+    xs = draw(3, d, is_complex=is_complex)
+    rs = draw(n, is_complex=is_complex)
+    np.testing.assert_allclose(jax.vmap(A.matvec)(xs), xs @ matrix.T, atol=3e-5)
+    adjoint = A.rmatvec(rs)
+    assert adjoint.dtype == A.dtype
+    np.testing.assert_allclose(adjoint, matrix.conj().T @ rs, atol=3e-5)
+    np.testing.assert_allclose(A.norms, np.linalg.norm(matrix, axis=0), atol=3e-6)
+
+
+def test_equal_operators_share_a_compile():
+    first = operators.partial_dft(12, jnp.asarray(ROWS))
+    second = operators.partial_dft(12, jnp.asarray(ROWS) // 2)
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+
+
+def test_a_signal_is_recovered_from_some_of_its_fourier_coefficients():
+    d, k = 256, 6
+    rows = RNG.choice(d, 60, replace=False)
+    A = operators.partial_dft(d, rows)
+    signal = np.zeros(d, np.complex64)
+    signal[RNG.choice(d, k, replace=False)] = draw(k) + 1
+    result = jaxht.solve(jaxht.LeastSquares(A, A.matvec(signal)), jaxht.Sparse(k), jaxht.HTP())
+    np.testing.assert_allclose(result.x, signal, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: operators.partial_dft(12, ROWS + 1), r"rows must lie in \[0, 12\); got 1 to 12"),
+        (lambda: operators.partial_dct(12, ROWS / 2), "rows must be a vector of integers"),
+        (lambda: operators.partial_dct((3, 0), ROWS), "shape must be an int or a tuple of ints"),
+        (lambda: operators.partial_hadamard(12, ROWS), "d must be a power of 2; got 12"),
+        (lambda: operators.circulant(np.eye(3)), r"kernel must be a vector; got shape \(3, 3\)"),
+        (lambda: operators.toeplitz([1.0], ROW), "column must be a vector"),
+    ],
+)
+def test_errors_name_what_is_needed(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
