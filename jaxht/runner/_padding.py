@@ -20,7 +20,7 @@ from jaxht.constraints import Constraint, SelectionConstraint
 from jaxht.linalg.inner_products import is_complex
 from jaxht.runner._problem import DenseStart, Problem, Start
 from jaxht.runner._result import Result
-from jaxht.runner._sizes import round_k_max, round_shape
+from jaxht.runner._sizes import MAX_SMALL_SIDE, round_k_max, round_shape
 
 __all__ = [
     "Padding",
@@ -33,6 +33,9 @@ __all__ = [
 
 # Multiplications of a QR factorisation that replaces the samples of least squares; about 0.2 s.
 MAX_COMPRESSION = 2_000_000_000
+# Samples per column from which it pays where there are many columns: 2000 x 120 takes twice as long
+# with it, in fits that are repeated.
+COMPRESSION_RATIO = 32
 # Entries of a design, stored or not, beyond which a copy of it costs more than a program saves.
 MAX_PADDED_ENTRIES = 2**24
 
@@ -207,7 +210,8 @@ def pad_objective(objective: Any, *, compresses: bool = False, is_cheap: bool = 
     if n * d > MAX_PADDED_ENTRIES:
         return None
     is_compressed = compresses and objective.is_compressible
-    if is_compressed and n * d * d <= MAX_COMPRESSION:
+    has_fewer = d <= MAX_SMALL_SIDE or n >= COMPRESSION_RATIO * d
+    if is_compressed and has_fewer and n * d * d <= MAX_COMPRESSION:
         objective = objective.compress()
         n = objective.num_samples
     # With several outputs, and where the loss couples the samples, a refit is that much dearer.

@@ -6,7 +6,7 @@ import sys
 from jaxht._rounding import round_up
 from jaxht.constraints import Constraint, SelectionConstraint
 
-__all__ = ["round_k_max", "round_shape"]
+__all__ = ["MAX_SMALL_SIDE", "round_k_max", "round_shape"]
 
 # k_max becomes a multiple of this many entries, and of this many items. A refit with so many more
 # columns takes little longer.
