@@ -14,7 +14,7 @@ from scipy import optimize
 
 import jaxht
 from jaxht import Sparse, Status, Support, sweep
-from jaxht.objectives.losses.survival import _cumulate
+from jaxht.objectives.losses.survival import _cumulate, _Log
 from jaxht.subproblems import refit
 from tests.util import quick, solve, x64
 
@@ -372,11 +372,12 @@ def test_solvers_find_what_is_planted(solver):
 def test_sums_of_any_length(n):
     rng = np.random.default_rng(n)
     logs, values = 10 * rng.normal(size=n), rng.normal(size=n)
-    sums, means = quick(_cumulate)(logs, values)
-    np.testing.assert_allclose(sums, np.logaddexp.accumulate(logs), rtol=1e-12)
+    nothing = np.zeros(n)
+    sums, means = quick(_cumulate)(_Log(logs, nothing), values)
+    np.testing.assert_allclose(sums.high + sums.low, np.logaddexp.accumulate(logs), rtol=1e-12)
     expected = np.cumsum(np.exp(logs) * values) / np.cumsum(np.exp(logs))
     np.testing.assert_allclose(means, expected, rtol=1e-8, atol=1e-12)
-    backwards = _cumulate(logs, reverse=True)[0]
+    backwards = sum(_cumulate(_Log(logs, nothing), reverse=True)[0])
     np.testing.assert_allclose(backwards, np.logaddexp.accumulate(logs[::-1])[::-1], rtol=1e-12)
 
 
@@ -394,6 +395,24 @@ def test_predictions_of_any_size(dtype):
         # The other way round every event is a surprise.
         np.testing.assert_allclose(loss.value(-u, y), [1100, 700, 400, 0], rtol=1e-6)
         assert np.all(np.isfinite(f.hessian(u, -u)(jnp.ones(4, dtype))))
+
+
+@pytest.mark.parametrize("ties", ["breslow", "efron"])
+def test_differences_of_large_predictions_keep_their_digits(ties):
+    """Of one prediction for all, however large, nothing depends; in float32 as in float64."""
+    rng = np.random.default_rng(9)
+    n = 20
+    u = rng.integers(-64, 64, n) / 4  # exact beside 2**16
+    y = np.stack([rng.integers(1, 8, n), rng.random(n) < 0.7], axis=1)
+    found = {}
+    for dtype in (np.float64, np.float32):
+        with x64(dtype == np.float64):
+            f = jaxht.Cox(np.eye(n, dtype=dtype), y.astype(dtype), ties=ties).prepare()
+            at = u.astype(dtype) + (2**16 if dtype == np.float32 else 0)
+            found[dtype] = [f.loss.value(at, f.y), f.loss.derivative(at, f.y)]
+            found[dtype].append(f.loss.hessian_product(at, f.y, jnp.arange(n, dtype=dtype)))
+    for single, double in zip(found[np.float32], found[np.float64], strict=True):
+        np.testing.assert_allclose(single, double, rtol=1e-5, atol=1e-6 * np.max(np.abs(double)))
 
 
 def test_monotone_likelihoods_are_reported():

@@ -226,6 +226,8 @@ LINEAR_RATIO = 0.9
 PROBED_SHARE = 1 / 8
 PROBED_ULPS = 16.0
 PROBED_CHANGE = 0.01
+# Steps along an exponential change its predictions by 1.
+PROBED_LENGTH = 0.5
 # Probes begin where slopes are below this power of eps, of steps whose tau is as small.
 PROBED_POWER = 0.4
 PROBED_TAU = 1e-6
@@ -244,7 +246,9 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
     separate the classes, it decreases as an exponential does: steps have equal lengths, and slopes
     fall by a factor of e. Once these are below a power of eps, a probe looks as many steps further
     as it takes to eps, beyond which f could not tell: where f has decreased, and is flat there, it
-    has no minimiser. Where steps end before, by rounding at an f of about 0, a probe looks at 2 w.
+    has no minimiser. Where steps end before, by rounding at an f of about 0, a probe looks at 2 w;
+    where the last step changed predictions but not f, ahead along it. Such a last probe is followed
+    by one that looks behind.
     """
     eps = machine_eps(w)
     fine = FINE_ULPS * eps
@@ -292,22 +296,35 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         there = _Point(trial, trial_pred, trial_value, f.gradient(trial, trial_pred))
         falls = value - trial_value >= PROBED_SHARE * last_slope
         falls &= last_slope >= PROBED_ULPS * eps * size
-        is_flat = jnp.abs(real_vdot(there.gradient, last_move)) <= PROBED_SHARE * last_slope
+        # After the last step f may be as low as its rounding can tell.
+        falls |= ~state.running & (trial_value <= value + eps * (rounding * size + at_zero))
         has_room = jnp.all(trial == w - step)
         # Along columns that cancel, steps are rounding errors, which change hardly any prediction.
-        is_long = _largest(trial_pred - pred) >= PROBED_CHANGE * _largest(pred)
+        farthest = _largest(trial_pred - pred)
+        is_long = farthest >= jnp.minimum(PROBED_CHANGE * _largest(pred), PROBED_LENGTH)
         # Where f rises there, a minimiser is between, however flat f is in units of the last slope.
+        noise = eps * at_zero * farthest
+        rise = real_vdot(there.gradient, trial - w)
+        is_flat = jnp.abs(rise) <= jnp.maximum(PROBED_SHARE * num_probed * last_slope, noise)
         least_rise = fine * jnp.maximum(jnp.abs(trial_value), eps * at_zero)
-        rises = real_vdot(there.gradient, trial - w) > least_rise
+        rises = rise > jnp.where(state.running, least_rise, jnp.maximum(least_rise, noise))
         recedes = falls & is_flat & is_long & has_room & ~rises
+        # Along what f does not depend on, as on a constant of all predictions of Cox, it is as low
+        # behind as ahead.
+        is_behind = state.recedes
+        has_risen = trial_value - value >= jnp.maximum(math.sqrt(eps) * size, FINE_ULPS * noise)
+        looks_behind = recedes & ~state.running & ~is_behind
+        recedes = jnp.where(is_behind, has_risen, recedes)
         # Elsewhere, from so far, another refit could not tell.
         vanishes = trial_value <= math.sqrt(eps) * at_zero
         probed = state._replace(
             count=state.count + 1,
             running=state.running & ~recedes,
+            converged=state.converged & (trial_value >= value - PROBED_CHANGE * size),
             recedes=recedes,
-            probes=jnp.array(False),
-            here=tree_where(recedes & state.running & vanishes, there, here),
+            probes=looks_behind,
+            here=tree_where(recedes & ~is_behind & vanishes, there, here),
+            move=jnp.where(looks_behind, -2 * last_move, last_move),
         )
         here = tree_where(accepted, there, here)
 
@@ -320,7 +337,9 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         ended = is_exact | (is_near & accepted & (slope <= fine**2 * size))
         # Where w has converged except for the last digits, a small step that does not decrease f is
         # rounding.
-        is_small = (slope <= fine * size) | (change <= eps * square)
+        # Of a w that is large, since f has no minimiser, steps look small while f still decreases.
+        is_level = (slope <= math.sqrt(eps) * size) | (size <= most * at_zero)
+        is_small = (slope <= fine * size) | (is_level & (change <= eps * square))
         converged = is_exact | (is_small & jnp.where(accepted, is_near, converged))
         # While steps without tau converge, each slope is far below the one before; then rounding
         # keeps it where it is.
@@ -336,9 +355,12 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         # Where f has become 0 up to rounding, all that is left to look at is w itself.
         last_size = jnp.abs(here.value)
         is_zero = (last_size >= least * at_zero) & (last_size <= most * at_zero)
-        move = jnp.where(running, move, here.w / num_probed)
-        slope = jnp.where(running, slope, last_size)
-        probes = jnp.where(running, probes, is_zero & (not f.is_coercive))
+        is_zero &= at_zero > 0
+        move = jnp.where(running | ~is_zero, move, here.w / num_probed)
+        slope = jnp.where(running | ~is_zero, slope, last_size)
+        # A step that changes predictions but not f.
+        is_idle = accepted & is_long
+        probes = jnp.where(running, probes, (is_zero | is_idle) & (not f.is_coercive))
         never = jnp.array(False)
         taken = _State(count + 1, running, converged, never, probes, here, tau, move, slope)
         return tree_where(state.probes, probed, taken)
@@ -360,7 +382,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
     last = while_loop(goes_on, attempt, start)
     recedes = last.recedes
     if f.is_positive:
-        recedes |= last.here.value == 0
+        recedes |= (last.here.value == 0) & (at_zero > 0)
     status = jnp.where(recedes, RefitStatus.NO_MINIMISER, RefitStatus.of(last.converged))
     return Refit(last.here.w, last.here.pred, status.astype(jnp.int32))
 

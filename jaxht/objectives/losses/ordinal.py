@@ -294,12 +294,15 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
     def attempt(at):
         trial = at.theta + at.length * at.step
         new = _total(sides, trial, u)
-        accepted = new <= at.value + 8 * eps * jnp.abs(at.value)
+        size = 1 + jnp.max(jnp.abs(trial))
+        # Rounding of thresholds is a relative error of small losses.
+        accepted = new <= at.value + 8 * eps * size * jnp.abs(at.value)
         theta = jnp.where(accepted, trial, at.theta)
         value = jnp.where(accepted, new, at.value)
         direction = -_solve_tridiagonal(*_hessian(sides, trial, u), _gradient(sides, trial, u))
         step = jnp.where(accepted, direction, at.step)
-        is_small = jnp.max(jnp.abs(step)) <= math.sqrt(eps) * (1 + jnp.max(jnp.abs(theta)))
+        # In units of the logistic function, however large the predictions are.
+        is_small = jnp.max(jnp.abs(step)) <= math.sqrt(eps) + 8 * eps * size
         goes_on = ~(accepted & is_small) & (value < jnp.inf)
         length = jnp.where(accepted, 1, at.length / 2)
         return _Search(at.count + 1, goes_on, theta, value, step, length)

@@ -1,12 +1,14 @@
 """The partial likelihood of times to an event."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree, static
-from jaxht._typing import Array, Numeric
+from jaxht._typing import Array, Leaf, Numeric
 from jaxht.objectives.losses.loss import Loss
 
 __all__ = ["CoxLoss", "RiskSets"]
@@ -49,7 +51,8 @@ class CoxLoss(Loss):
 
     and the product of its Hessian with v ``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j -
     m_i)``, m_i the mean of v over the risk set of i with weights ``s exp(u)``. All sums are within
-    the stratum, cumulative along the times, and of logarithms.
+    the stratum, cumulative along the times, and of logarithms; these are kept as sums of a large and
+    a small number, so that of ``log R_i - u_i`` no digits are lost where all u are large.
 
     These are Breslow's ties. By Efron's, the m events of one time are numbered, and the i-th has
     the others at risk with the share ``1 - (i - 1) / m`` only; s_i in H_j is their mean weight, and
@@ -91,9 +94,10 @@ class CoxLoss(Loss):
         """
         is_integer = jnp.issubdtype(y.dtype, jnp.integer)
         dtype = jnp.result_type(y, float) if is_integer else y.dtype
-        log_risks, _ = self._at_risk(jnp.zeros(y.shape[0], dtype), y)
-        log_hazards, _ = self._hazards(log_risks, y)
-        return jnp.maximum(1, jnp.max(jnp.exp(log_hazards)))
+        u = jnp.zeros(y.shape[0], dtype)
+        risks, _ = self._at_risk(u, y)
+        hazards, _ = self._hazards(risks, y)
+        return jnp.maximum(1, jnp.max(hazards.times_exp(u)))
 
     def check(self, y: Array) -> None:
         """Raise ValueError for events other than 0 and 1, and for times that are NaN or below 0."""
@@ -115,74 +119,86 @@ class CoxLoss(Loss):
         """l(u; y), (n,)."""
         event = _events(u, y)
         counts = event if self.weights is None else event * self.weights
-        log_risks, _ = self._at_risk(u, y)
+        risks, _ = self._at_risk(u, y)
         if self.ties == "efron":
-            marks = jnp.where(self._is_event(y), jnp.zeros_like(u), ABSENT)
-            _, log_risks = self._sum_ties(marks, log_risks)
-        terms = jnp.where(counts == 0, 0, event * (log_risks - u))
+            # That of the last of them, about which the others of one time are averaged.
+            reference = risks.high[self.risk_sets.order][self.risk_sets.last]
+            above = (risks.high - reference) + risks.low
+            marks = _Log(jnp.where(self._is_event(y), 0, ABSENT).astype(u.dtype), jnp.zeros_like(u))
+            risks = _Log(reference, self._sum_ties(marks, above)[1])
+        terms = jnp.where(counts == 0, 0, event * ((risks.high - u) + risks.low))
         return jnp.where(jnp.any(jnp.isnan(y), axis=1), jnp.nan, terms)
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``exp(u_j) H_j - e_j``, (n,): minus the martingale residuals."""
-        log_risks, _ = self._at_risk(u, y)
-        log_hazards, _ = self._hazards(log_risks, y)
-        return jnp.exp(u + log_hazards) - _events(u, y)
+        risks, _ = self._at_risk(u, y)
+        hazards, _ = self._hazards(risks, y)
+        return hazards.times_exp(u) - _events(u, y)
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j - m_i)``, (n,)."""
-        log_risks, means = self._at_risk(u, y, v)
-        log_hazards, means = self._hazards(log_risks, y, means)
-        return jnp.exp(u + log_hazards) * (v - means)
+        risks, means = self._at_risk(u, y, v)
+        hazards, means = self._hazards(risks, y, means)
+        return hazards.times_exp(u) * (v - means)
 
     def num_observations(self, y: Array, weights: Array) -> Array:
         """The number of events, ``sum_i s_i e_i``."""
         return jnp.sum(weights * _events(weights, y))
 
-    def _at_risk(self, u: Array, y: Array, v: Array | None = None) -> tuple[Array, Array]:
+    def _at_risk(self, u: Array, y: Array, v: Array | None = None) -> "tuple[_Log, Array]":
         """``log R_i``, and the mean m_i of v over the risk set, of each event i, (n,)."""
         sets = self.risk_sets
-        log_shares = u if self.weights is None else _log(self.weights, u)
+        shares = _Log(u, jnp.zeros_like(u))
+        if self.weights is not None:
+            shares = shares.times(self.weights)
         v = jnp.zeros_like(u) if v is None else v
-        whole = _cumulate(log_shares[sets.order], v[sets.order], self._sorted_strata())
+        whole = _cumulate(shares.take(sets.order), v[sets.order], self._sorted_strata())
         if self.ties == "breslow":
             return _take(whole, sets.last)
         others = self._take_after(whole, sets.first_event - 1)
-        log_ties, means = self._sum_ties(jnp.where(self._is_event(y), log_shares, ABSENT), v)
-        return _join(others, (log_ties + self._log_remaining(u, y), means))
+        ties, means = self._sum_ties(shares.where(self._is_event(y)), v)
+        ties = _Log(ties.high, ties.low + self._log_remaining(u, y))
+        return _join(others, (ties, means))
 
     def _hazards(
-        self, log_risks: Array, y: Array, values: Array | None = None
-    ) -> tuple[Array, Array]:
+        self, risks: "_Log", y: Array, values: Array | None = None
+    ) -> "tuple[_Log, Array]":
         """``log H_j``, and the mean of values over the events of H_j, of each sample j, (n,)."""
         sets = self.risk_sets
-        values = jnp.zeros_like(log_risks) if values is None else values
-        logs = self._log_steps(log_risks, y)
+        values = jnp.zeros_like(risks.high) if values is None else values
+        steps = self._log_steps(risks, y)
         order = sets.order
-        until = _cumulate(logs[order], values[order], self._sorted_strata(), reverse=True)
+        until = _cumulate(steps.take(order), values[order], self._sorted_strata(), reverse=True)
         hazards = _take(until, sets.first)
         if self.ties == "breslow":
             return hazards
         # Of the events at its own time, an event feels the part in which it is at risk.
         earlier = self._take_after(until, sets.last + 1)
-        own = self._sum_ties(logs + self._log_remaining(log_risks, y), values)
-        of_events = _join(earlier, own)
+        remaining = _Log(steps.high, steps.low + self._log_remaining(risks.high, y))
+        own = self._sum_ties(remaining, values)
+        of_events, means = _join(earlier, own)
         is_event = self._is_event(y)
-        log_hazards = jnp.where(is_event, of_events[0], hazards[0])
-        return log_hazards, jnp.where(is_event, of_events[1], hazards[1])
+        either = _Log(
+            *[jnp.where(is_event, a, b) for a, b in zip(of_events, hazards[0], strict=True)]
+        )
+        return either, jnp.where(is_event, means, hazards[1])
 
-    def _log_steps(self, log_risks: Array, y: Array) -> Array:
+    def _log_steps(self, risks: "_Log", y: Array) -> "_Log":
         """``log(s_i e_i / R_i)``, (n,), s_i by Efron's ties the mean weight."""
-        event = _events(log_risks, y)
+        steps = _Log(-risks.high, -risks.low)
+        event = _events(risks.high, y)
         if self.weights is None:
-            return _log(event, -log_risks)
+            return steps.times(event)
         if self.ties == "breslow":
-            return _log(self.weights * event, -log_risks)
+            return steps.times(self.weights * event)
         is_event = self._is_event(y)
-        log_weights = _log(jnp.where(is_event, self.weights, 0), jnp.zeros_like(log_risks))
-        log_totals, _ = self._sum_ties(log_weights, log_risks)
+        nothing = jnp.zeros_like(risks.high)
+        weights = _Log(nothing, nothing).times(jnp.where(is_event, self.weights, 0))
+        totals, _ = self._sum_ties(weights, nothing)
         _, num_events = self._count_ties(y)
-        log_means = log_totals - jnp.log(jnp.maximum(num_events, 1).astype(log_risks.dtype))
-        return jnp.where(is_event, log_means - log_risks, ABSENT)
+        log_numbers = jnp.log(jnp.maximum(num_events, 1).astype(nothing.dtype))
+        log_means = (totals.high + totals.low) - log_numbers
+        return _Log(steps.high, log_means + steps.low).where(is_event)
 
     def _is_event(self, y: Array) -> Array:
         """Which samples are events of a weight above 0, (n,)."""
@@ -206,17 +222,17 @@ class CoxLoss(Loss):
         num_events = jnp.where(self._is_event(y), num_events, 1)
         return jnp.log(num_left.astype(like.dtype)) - jnp.log(num_events.astype(like.dtype))
 
-    def _sum_ties(self, logs: Array, values: Array) -> tuple[Array, Array]:
+    def _sum_ties(self, logs: "_Log", values: Array) -> "tuple[_Log, Array]":
         """The logarithm of the sum of the weights of all samples of the same stratum and time, and
         the mean of their values, (n,)."""
         sets = self.risk_sets
         order = sets.order
-        return _take(_cumulate(logs[order], values[order], sets.first[order]), sets.last)
+        return _take(_cumulate(logs.take(order), values[order], sets.first[order]), sets.last)
 
     def _sorted_strata(self) -> Array | None:
         return None if self.strata is None else self.strata[self.risk_sets.order]
 
-    def _take_after(self, sums: tuple[Array, Array], places: Array) -> tuple[Array, Array]:
+    def _take_after(self, sums: "tuple[_Log, Array]", places: Array) -> "tuple[_Log, Array]":
         """Sums at the places; of nothing where these are outside of the stratum of the sample."""
         n = places.size
         is_within = (places >= 0) & (places < n)
@@ -224,11 +240,44 @@ class CoxLoss(Loss):
         if self.strata is not None:
             is_within &= self.strata[self.risk_sets.order[places]] == self.strata
         logs, means = _take(sums, places)
-        return jnp.where(is_within, logs, ABSENT), jnp.where(is_within, means, 0)
+        return logs.where(is_within), jnp.where(is_within, means, 0)
 
 
-def _take(sums: tuple[Array, Array], places: Array) -> tuple[Array, Array]:
-    return sums[0][places], sums[1][places]
+#: The logarithm of a weight of 0: not -infinity, whose differences are NaN.
+ABSENT = -1e30
+
+
+class _Log(NamedTuple):
+    """Logarithms of weights, each the sum of a number that may be large and of a small one."""
+
+    high: Leaf
+    low: Leaf
+
+    def times_exp(self, u: Array) -> Array:
+        """The weights times exp(u)."""
+        return jnp.exp((u + self.high) + self.low)
+
+    def times(self, weights: Array) -> "_Log":
+        """The product with weights, which may be 0."""
+        is_absent = weights == 0
+        low = self.low + jnp.log(jnp.where(is_absent, 1, weights))
+        return _Log(self.high, low).where(~is_absent)
+
+    def take(self, places: Array) -> "_Log":
+        return _Log(self.high[places], self.low[places])
+
+    def where(self, is_present: Array) -> "_Log":
+        """The same, and the logarithm of 0 elsewhere."""
+        high = jnp.where(is_present, self.high, ABSENT)
+        return _Log(high, jnp.where(is_present, self.low, 0))
+
+    def relative_to(self, largest: Array) -> Array:
+        """The weights over exp(largest)."""
+        return jnp.exp((self.high - largest) + self.low)
+
+
+def _take(sums: tuple[_Log, Array], places: Array) -> tuple[_Log, Array]:
+    return sums[0].take(places), sums[1][places]
 
 
 def _events(u: Array, y: Array) -> Array:
@@ -236,31 +285,26 @@ def _events(u: Array, y: Array) -> Array:
     return (y[:, 1] == 1).astype(u.dtype)
 
 
-#: The logarithm of a weight of 0: not -infinity, whose differences are NaN.
-ABSENT = -1e30
-
-
-def _log(weights: Array, log_factors: Array) -> Array:
-    """``log(weights exp(log_factors))``; ABSENT for weights of 0."""
-    absent = weights == 0
-    return jnp.where(absent, ABSENT, jnp.log(jnp.where(absent, 1, weights)) + log_factors)
-
-
-def _join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+def _join(a: tuple[_Log, Array], b: tuple[_Log, Array]) -> tuple[_Log, Array]:
     """The logarithm of the sum of two weights, and the mean of two values with these weights."""
-    joined = jnp.logaddexp(a[0], b[0])
-    return joined, a[1] + jnp.exp(b[0] - joined) * (b[1] - a[1])
+    logs_a, means_a = a
+    logs_b, means_b = b
+    largest = lax.stop_gradient(jnp.maximum(sum(logs_a), sum(logs_b)))
+    weights_b = logs_b.relative_to(largest)
+    total = logs_a.relative_to(largest) + weights_b
+    joined = _Log(largest, jnp.log(total))
+    return joined, means_a + weights_b / total * (means_b - means_a)
 
 
 BLOCK_LENGTH = 16  # numbers that are summed at a time
 
 
 def _cumulate(
-    logs: Array,
+    logs: _Log,
     values: Array | None = None,
     segments: Array | None = None,
     reverse: bool = False,
-) -> tuple[Array, Array]:
+) -> tuple[_Log, Array]:
     """Compute, for all i, the logarithm of the sum of the first i weights, and the mean of the
     first i values with these weights.
 
@@ -269,35 +313,40 @@ def _cumulate(
     weights (n,); ``values`` (n,) are zeros where they are None. ``segments`` (n,) are integers,
     equal ones next to each other: sums begin anew where they change. ``reverse`` is of the last i.
     """
-    values = jnp.zeros_like(logs) if values is None else values
+    values = jnp.zeros_like(logs.high) if values is None else values
     if reverse:
         turned = None if segments is None else segments[::-1]
-        sums, means = _cumulate(logs[::-1], values[::-1], turned)
-        return sums[::-1], means[::-1]
-    n = logs.size
+        backwards = _Log(logs.high[::-1], logs.low[::-1])
+        sums, means = _cumulate(backwards, values[::-1], turned)
+        return _Log(sums.high[::-1], sums.low[::-1]), means[::-1]
+    n = values.size
     padding = (0, -n % BLOCK_LENGTH)
-    rows = jnp.pad(logs, padding, constant_values=ABSENT).reshape(-1, BLOCK_LENGTH)
+    high = jnp.pad(logs.high, padding, constant_values=ABSENT).reshape(-1, 1, BLOCK_LENGTH)
+    low = jnp.pad(logs.low, padding).reshape(-1, 1, BLOCK_LENGTH)
     values = jnp.pad(values, padding).reshape(-1, BLOCK_LENGTH)
     index = lax.iota(jnp.int32, BLOCK_LENGTH)
     is_summed = index <= index[:, None]
     if segments is not None:
         segments = jnp.pad(segments, padding, mode="edge").reshape(-1, BLOCK_LENGTH)
         is_summed = is_summed & (segments[:, None, :] == segments[:, :, None])
-    table = jnp.where(is_summed, rows[:, None, :], ABSENT)
-    largest = lax.stop_gradient(jnp.max(table, axis=2))
-    shares = jnp.exp(table - largest[:, :, None])
+    table = _Log(high, low).where(is_summed)
+    largest = lax.stop_gradient(jnp.max(table.high + table.low, axis=2))
+    shares = table.relative_to(largest[:, :, None])
     total = jnp.sum(shares, axis=2)
     shares = shares / total[:, :, None]
-    sums = largest + jnp.log(total)
+    sums = _Log(largest, jnp.log(total))
     means = jnp.einsum("rij,rj->ri", shares, values, precision=lax.Precision.HIGHEST)
     if n > BLOCK_LENGTH:
         last = None if segments is None else segments[:-1, -1]
-        before, mean = _cumulate(sums[:-1, -1], means[:-1, -1], last)
-        before = jnp.pad(before, (1, 0), constant_values=ABSENT)[:, None]
+        ends = _Log(sums.high[:-1, -1], sums.low[:-1, -1])
+        before, mean = _cumulate(ends, means[:-1, -1], last)
+        high = jnp.pad(before.high, (1, 0), constant_values=ABSENT)[:, None]
+        low = jnp.pad(before.low, (1, 0))[:, None]
         mean = jnp.pad(mean, (1, 0))[:, None]
+        before = _Log(high, low)
         if last is not None:
             continues = segments == jnp.pad(last, (1, 0), constant_values=-1)[:, None]
-            before = jnp.where(continues, before, ABSENT)
+            before = before.where(continues)
             mean = jnp.where(continues, mean, 0)
         sums, means = _join((before, mean), (sums, means))
-    return sums.ravel()[:n], means.ravel()[:n]
+    return _Log(sums.high.ravel()[:n], sums.low.ravel()[:n]), means.ravel()[:n]
