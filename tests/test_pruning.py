@@ -1,11 +1,14 @@
 """Pruning of layers: the published methods as their sources describe them, exchanges against
 refits of all pairs."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jaxht
-from jaxht import pruning
+from jaxht import pruning, transforms
 from jaxht.transforms import NM, Axis
 from tests import pruning_reference as reference
 from tests.util import x64
@@ -185,3 +188,90 @@ def test_moments_give_the_gram_matrix():
     gram = moments.least_squares().gram
     found = pruning.prune_layer(W, gram, 0.5, method=pruning.Wanda())
     assert float(found.error) == pytest.approx(error(np.asarray(found.weights)), rel=1e-9)
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+def mlp(params, x):
+    return jnp.tanh(x @ params["hidden"] + params["bias"]) @ params["out"]
+
+
+def nnx_model(params):
+    from flax import nnx
+
+    options = {"param_dtype": np.float64, "rngs": nnx.Rngs(0)}
+    model = nnx.Sequential(nnx.Linear(D, 7, **options), jnp.tanh, nnx.Linear(7, C, **options))
+    first, _, last = model.layers
+    first.kernel[...], first.bias[...] = params["hidden"], params["bias"]
+    last.kernel[...] = params["out"]
+    graphdef, state = nnx.split(model)
+    return lambda state, x: nnx.merge(graphdef, state)(x), state
+
+
+def equinox_model(params):
+    import equinox as eqx
+
+    model = eqx.nn.MLP(D, C, 7, 1, activation=jnp.tanh, key=jax.random.key(0))
+    values = (params["hidden"].T, params["bias"], params["out"].T, jnp.zeros(C))
+    model = eqx.tree_at(
+        lambda m: (m.layers[0].weight, m.layers[0].bias, m.layers[1].weight, m.layers[1].bias),
+        model,
+        values,
+    )
+    arrays, static = eqx.partition(model, eqx.is_array)
+    return lambda arrays, x: jax.vmap(eqx.combine(arrays, static))(x), arrays
+
+
+@pytest.fixture
+def params():
+    rng = np.random.default_rng(1)
+    shapes = {"hidden": (D, 7), "bias": (7,), "out": (7, C)}
+    return {name: jnp.asarray(rng.normal(size=shape)) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("make", [lambda params: (mlp, params), nnx_model, equinox_model])
+def test_inputs_of_dense_layers_are_found(params, make):
+    """In plain functions, Flax NNX and Equinox, over batches."""
+    apply, own = make(params)
+    grams = pruning.gram_matrices(apply, own, [X[:40], X[40:]])
+    hidden = np.tanh(X @ params["hidden"] + params["bias"])
+    for found, inputs in zip(grams.values(), (X, hidden), strict=True):
+        np.testing.assert_allclose(found, inputs.T @ inputs, rtol=1e-6)
+
+
+def test_layers_are_pruned_one_after_the_other(params):
+    seen = []
+    method = pruning.SparseGPT()
+    pruned = pruning.prune_model(mlp, params, [X], 0.5, method=method, report=seen.append)
+    assert seen == pruned.layers and [layer.name for layer in seen] == ["['hidden']", "['out']"]
+    first = pruning.prune_layer(params["hidden"], X.T @ X, 0.5, method=method)
+    np.testing.assert_allclose(pruned.params["hidden"], first.weights, rtol=1e-6)
+    hidden = np.tanh(X @ first.weights + params["bias"])
+    second = pruning.prune_layer(params["out"], hidden.T @ hidden, 0.5, method=method)
+    np.testing.assert_allclose(pruned.params["out"], second.weights, rtol=1e-5, atol=1e-8)
+    assert seen[1].error == pytest.approx(float(second.error), rel=1e-6)
+    assert all(np.all(mask) == (name == "bias") for name, mask in pruned.masks.items())
+
+    # Training goes on with the zeros as they are.
+    chain = optax.chain(optax.sgd(0.1), transforms.hard_threshold(1.0, freeze_at=0))
+    gradient = jax.tree.map(jnp.ones_like, params)
+    updates, _ = chain.update(gradient, chain.init(pruned.params), pruned.params)
+    after = optax.apply_updates(pruned.params, updates)
+    for name in ("hidden", "out"):
+        np.testing.assert_array_equal(after[name] != 0, pruned.masks[name])
+
+
+def test_some_layers_stored_with_outputs_first(params):
+    apply, arrays = equinox_model(params)
+    name = ".layers[1].weight"
+    pruned = pruning.prune_model(
+        apply, arrays, [X], {name: 2}, scope=Axis(0), method=pruning.Wanda(), is_sequential=False
+    )
+    assert [layer.shape for layer in pruned.layers] == [(7, C)]
+    assert np.all(np.count_nonzero(pruned.params.layers[1].weight, axis=1) == 2)
+    assert np.all(pruned.params.layers[0].weight == arrays.layers[0].weight)
+    with pytest.raises(ValueError, match="no weights of dense layers"):
+        pruning.prune_model(apply, arrays, [X], {"nothing": 0.5})
+    with pytest.raises(ValueError, match="at least one batch"):
+        pruning.prune_model(apply, arrays, [], 0.5)

@@ -3,19 +3,27 @@ of its inputs."""
 
 from jaxht.pruning.alps import ALPS
 from jaxht.pruning.exchanges import Exchanges
+from jaxht.pruning.inputs import DenseInputs, capture, gram_matrices
 from jaxht.pruning.layer import Layer, Method, PrunedLayer
+from jaxht.pruning.model import LayerReport, PrunedModel, prune_model
 from jaxht.pruning.prune import prune_layer
 from jaxht.pruning.scores import Magnitude, Wanda
 from jaxht.pruning.sparsegpt import SparseGPT
 
 __all__ = [
     "ALPS",
+    "DenseInputs",
     "Exchanges",
     "Layer",
+    "LayerReport",
     "Magnitude",
     "Method",
     "PrunedLayer",
+    "PrunedModel",
     "SparseGPT",
     "Wanda",
+    "capture",
+    "gram_matrices",
     "prune_layer",
+    "prune_model",
 ]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._checks import check_array, known_values
-from jaxht._dataclass import pytree, static
+from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.transforms.scope import NM, AnyScope, Axis, Scope, check_scope, count_kept, find_support
@@ -26,22 +26,14 @@ class Layer:
     Attributes:
         weights: W_0, (inputs, outputs).
         gram: G, (inputs, inputs).
-        k: how many entries are kept in each part of the scope, static.
+        k: how many entries are kept in each part of the scope, int32.
         scope: the parts: the whole array, columns, or groups along the inputs, static.
     """
 
     weights: Array
     gram: Array
-    k: int = static()
+    k: Array = integer()
     scope: Any = static()
-
-    @property
-    def largest_column(self) -> int:
-        """The most entries that one output may keep."""
-        num_inputs = self.weights.shape[0]
-        if isinstance(self.scope, NM):
-            return num_inputs // self.scope.m * self.k
-        return min(num_inputs, self.k)
 
     def select(self, scores: Array) -> Array:
         """The mask of the largest scores in each part of the scope."""
@@ -113,7 +105,10 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
     count = int(count_kept(k, size))
     dtype = jnp.result_type(gram, jnp.float32)
     _check_numbers(weights, gram)
-    return Layer(jnp.asarray(weights, dtype), jnp.asarray(gram, dtype), count, scope)
+    # The number is traced: one program serves all.
+    return Layer(
+        jnp.asarray(weights, dtype), jnp.asarray(gram, dtype), jnp.asarray(count, jnp.int32), scope
+    )
 
 
 def _part_size(scope: Any, shape: tuple[int, ...]) -> int:

@@ -112,10 +112,15 @@ def _prune_block(
     return fori_loop(0, size // group, prune_group, carry)
 
 
-def _kept_in_block(layer: Layer, first: int, size: int) -> int:
+def _kept_in_block(layer: Layer, first: int, size: int) -> Array:
     """How many entries the inputs from ``first`` on keep, such that all blocks together keep k."""
     if isinstance(layer.scope, NM):
         return layer.k
     num_inputs = layer.weights.shape[0]
-    before = layer.k * first // num_inputs
-    return layer.k * (first + size) // num_inputs - before
+    each = layer.k // num_inputs
+    rest = layer.k % num_inputs  # apart, so that no product overflows
+
+    def kept_before(i):
+        return each * i + rest * i // num_inputs
+
+    return kept_before(first + size) - kept_before(first)

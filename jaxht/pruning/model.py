@@ -1,0 +1,129 @@
+"""Pruning of all dense layers of a model, one after the other."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht._typing import ArrayTree, Numeric
+from jaxht.pruning.exchanges import Exchanges
+from jaxht.pruning.inputs import gram_matrices, layer_axes
+from jaxht.pruning.layer import Method
+from jaxht.pruning.prune import prune_layer
+from jaxht.transforms.scope import AnyScope, Scope
+
+
+class LayerReport(NamedTuple):
+    """How a layer was pruned.
+
+    Attributes:
+        name: of the parameter.
+        shape: (inputs, outputs).
+        kept: the share of the weights that are kept.
+        error: the relative error of the outputs, as of :class:`PrunedLayer`.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    kept: float
+    error: float
+
+
+class PrunedModel(NamedTuple):
+    """A model of which layers were pruned.
+
+    Attributes:
+        params: pytree of the parameters, weights off the masks exactly 0.
+        masks: pytree of bool like the parameters, True where an entry may differ from 0.
+        layers: a :class:`LayerReport` for each layer that was pruned, in their order.
+    """
+
+    params: ArrayTree
+    masks: ArrayTree
+    layers: list[LayerReport]
+
+
+def prune_model(
+    apply: Callable[..., Any],
+    params: ArrayTree,
+    batches: Iterable[Any],
+    k: Numeric | Mapping[str, Numeric],
+    *,
+    scope: AnyScope = Scope.LEAF,
+    method: Method = Exchanges(),
+    is_sequential: bool = True,
+    report: Callable[[LayerReport], None] | None = None,
+) -> PrunedModel:
+    """Prune the dense layers of a trained model, such that the outputs of each change little.
+
+    Layers are pruned in the order of their products, each for the inputs that it has in the model
+    whose earlier layers are pruned already. The zeros stay in further training by
+    ``hard_threshold(k, freeze_at=0)`` of :mod:`jaxht.transforms`, started from the result.
+
+    Args:
+        apply: a function of the parameters and a batch, as of :func:`jaxht.pruning.capture`.
+        params: pytree of arrays.
+        batches: calibration data, as of :func:`jaxht.pruning.gram_matrices`.
+        k: of each layer, as of :func:`jaxht.pruning.prune_layer`; or a mapping from names of
+            parameters to it, which says which layers are pruned.
+        scope: as of :func:`jaxht.pruning.prune_layer`.
+        method: as there.
+        is_sequential: whether each layer's inputs are computed anew with the pruned layers before
+            it; else all are those of the dense model, and the data are read once.
+        report: called with the :class:`LayerReport` of each layer, once it is pruned.
+
+    Returns:
+        :class:`PrunedModel`: parameters, masks, and the errors by layer.
+
+    Raises:
+        ValueError: for a name that is no dense layer, and for what a layer cannot be pruned with.
+
+    Cost: that of the method for each layer, and a pass over the data for each, or one.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import pruning
+        >>> params = {"hidden": jnp.ones((3, 4)), "out": jnp.ones((4, 2))}
+        >>> apply = lambda params, x: jax.nn.relu(x @ params["hidden"]) @ params["out"]
+        >>> x = jax.random.normal(jax.random.key(0), (50, 3))
+        >>> pruned = pruning.prune_model(apply, params, [x], {"['out']": 0.5})
+        >>> int(jnp.sum(pruned.params["out"] != 0)), pruned.layers[0].name
+        (4, "['out']")
+    """
+    batches = list(batches)
+    if not batches:
+        raise ValueError("batches must hold at least one batch; got none")
+    first = batches[0] if isinstance(batches[0], tuple) else (batches[0],)
+    axes = layer_axes(apply, params, first)
+    wanted = k if isinstance(k, Mapping) else dict.fromkeys(axes, k)
+    unknown = set(wanted) - set(axes)
+    if unknown:
+        raise ValueError(
+            f"k names {sorted(unknown)}, which are no weights of dense layers: {list(axes)} are"
+        )
+    paths, structure = jax.tree_util.tree_flatten_with_path(params)
+    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    leaves = [leaf for _, leaf in paths]
+    masks = [jnp.ones(jnp.shape(leaf), bool) for leaf in leaves]
+    layers = []
+    grams = None if is_sequential else gram_matrices(apply, params, batches)
+    for name in axes:
+        if name not in wanted:
+            continue
+        current = jax.tree.unflatten(structure, leaves)
+        found = gram_matrices(apply, current, batches) if grams is None else grams
+        i = names.index(name)
+        is_transposed = axes[name] == 1
+        weights = leaves[i].T if is_transposed else leaves[i]
+        pruned = prune_layer(weights, found[name], wanted[name], scope=scope, method=method)
+        leaves[i] = pruned.weights.T if is_transposed else pruned.weights
+        masks[i] = pruned.mask.T if is_transposed else pruned.mask
+        kept = float(np.mean(pruned.mask))
+        layers.append(LayerReport(name, weights.shape, kept, float(pruned.error)))
+        if report is not None:
+            report(layers[-1])
+    return PrunedModel(
+        jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, masks), layers
+    )
