@@ -77,6 +77,7 @@ from jaxht.runner import (
 )
 from jaxht.solvers import (
     ARHT,
+    CGIHT,
     DIHT,
     HSGHT,
     HTP,
@@ -107,6 +108,7 @@ if _TYPE_CHECKING:
 
 __all__ = [
     "ARHT",
+    "CGIHT",
     "DIHT",
     "HSGHT",
     "HTP",

@@ -513,6 +513,7 @@ def refusals(solver, **errors):
 
 
 IHT, NIHT, OMP, OLS = jaxht.IHT(), jaxht.NIHT(), jaxht.OMP(), jaxht.OLS()
+CGIHT = jaxht.CGIHT()
 OMPR, FoBa = jaxht.OMPR(), jaxht.FoBa()
 HTP, PHT, CoSaMP, GraSP = jaxht.HTP(), jaxht.PHT(r=2), jaxht.CoSaMP(), jaxht.GraSP()
 SP, ELS, ARHT = jaxht.SubspacePursuit(), jaxht.ExhaustiveLocalSearch(), jaxht.ARHT(num_cores=2)
@@ -545,6 +546,21 @@ TABLE = {
                 "responses/own/32",
             )
             + on(NIHT, "precision/own/64", "pairs squares ridge/own/64"),
+        ),
+        Row(
+            "CGIHT",
+            on(
+                CGIHT,
+                "squares ridge/shared/32",
+                "squares mean csr/shared/64",
+                "groups squares mean ridge operator/own/64",
+            ),
+            refusals(
+                CGIHT,
+                LowRank=NO_RANK,
+                Edges="must be LeastSquares",
+                function="must be LeastSquares",
+            ),
         ),
         Row(
             "HTP",

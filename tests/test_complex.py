@@ -61,6 +61,7 @@ SOLVERS = {
     "IHT": jaxht.IHT(step_size=0.2),
     "IHT-momentum": jaxht.IHT(momentum=0.3, nesterov=True),
     "NIHT": jaxht.NIHT(),
+    "CGIHT": jaxht.CGIHT(),
     "HTP": jaxht.HTP(),
     "HTP-backtrack": jaxht.HTP(backtrack=True),
     "PHT": jaxht.PHT(r=2),

@@ -28,6 +28,7 @@ OBJECTIVES = {"least squares": jaxht.LeastSquares, "logistic": jaxht.Logistic}
 # Operations by solver, for each of OBJECTIVES.
 TABLE = {
     "ARHT": (2682, 4098),
+    "CGIHT": (551, None),
     "CoSaMP": (970, 1295),
     "DIHT": (1284, 1871),
     "ExhaustiveLocalSearch": (1288, 3299),

@@ -1,6 +1,7 @@
 """One algorithm, or one family, a file."""
 
 from jaxht.solvers.arht import ARHT
+from jaxht.solvers.cgiht import CGIHT
 from jaxht.solvers.cosamp import CoSaMP, GraSP, SubspacePursuit
 from jaxht.solvers.diht import DIHT, SDIHT
 from jaxht.solvers.exchange import OMPR, ExhaustiveLocalSearch
@@ -21,6 +22,7 @@ from jaxht.solvers.svrg import HTSVRG, SVRGHT
 
 __all__ = [
     "ARHT",
+    "CGIHT",
     "DIHT",
     "HSGHT",
     "HTP",
