@@ -16,7 +16,7 @@ import jaxht
 from jaxht import Sparse, Status, Support, sweep
 from jaxht.objectives.losses.survival import _cumulate, _Log
 from jaxht.subproblems import refit
-from tests.util import quick, solve, x64
+from tests.util import check_slopes, quick, solve, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 30, 7, 2
@@ -437,16 +437,7 @@ def test_derivatives_of_minimisers():
     point = (f.A, f.l2, f.offset)
     rng = np.random.default_rng(8)
     along = jax.tree.map(lambda leaf: rng.normal(size=np.shape(leaf)), point)
-    h = 1e-5
-    ahead, behind = (
-        minimum(*jax.tree.map(lambda a, b, h=h: a + h * b, point, along)) for h in (h, -h)
-    )
-    _, forward = jax.jvp(minimum, tuple(map(jnp.asarray, point)), along)
-    np.testing.assert_allclose(forward, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-7)
-    weights = rng.normal(size=D)
-    _, pull = jax.vjp(minimum, *map(jnp.asarray, point))
-    reverse = sum(np.vdot(a, b) for a, b in zip(pull(weights), along, strict=True))
-    np.testing.assert_allclose(reverse, np.vdot(weights, forward), rtol=1e-8)
+    check_slopes(minimum, point, along, rtol=1e-5, atol=1e-7)
 
 
 def test_lanes_of_times():

@@ -18,7 +18,7 @@ from jaxht.linalg.full_precision import matmul
 from jaxht.subproblems import subproblem
 from tests.derivatives import NOT_MINIMISERS, PROBLEMS, D, K, N, compare, data, make_solver
 from tests.test_programs import solver_names
-from tests.util import quick, x64
+from tests.util import check_slopes, quick, slopes, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -33,31 +33,6 @@ def solvers_on(problem):
         return SAMPLE
     others = [name for name in solver_names() if name not in SAMPLE]
     return *SAMPLE, *others[IN_TURN.index(problem) :: len(IN_TURN)]
-
-
-def slopes(function, at, along, h=1e-5):
-    """Along a direction, of forward mode, of reverse mode (of the sum of outputs), and the central
-    difference."""
-
-    @quick
-    def linearize(*at):
-        value, tangents = jax.linearize(function, *at)
-        gradient = jax.linear_transpose(tangents, *at)(jnp.ones_like(value))
-        return value, tangents(*along), gradient
-
-    at, along = (tuple(map(jnp.asarray, arrays)) for arrays in (at, along))
-    _, forward, gradient = linearize(*at)
-    reverse = sum(np.vdot(g, direction) for g, direction in zip(gradient, along, strict=True))
-    ahead, behind = (
-        linearize(*(a + s * h * b for a, b in zip(at, along, strict=True)))[0] for s in (1, -1)
-    )
-    return np.asarray(forward), reverse, np.asarray((ahead - behind) / (2 * h))
-
-
-def check(function, at, along, rtol=1e-6):
-    forward, reverse, difference = slopes(function, at, along)
-    np.testing.assert_allclose(forward, difference, rtol=rtol)
-    np.testing.assert_allclose(reverse, np.sum(forward), rtol=1e-8)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -142,7 +117,7 @@ def as_operator(A):
 def test_other_problems(solution):
     (A, y, *_), _, _ = data(1)
     with x64():
-        check(lambda t: jnp.sum(jnp.sin(solution(A, y, t).x)), (0.1,), (1.0,))
+        check_slopes(lambda t: jnp.sum(jnp.sin(solution(A, y, t).x)), (0.1,), (1.0,))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +138,7 @@ def test_bounds(solver, nonnegative):
         x = np.asarray(quick(function)(*at)[1])
         assert x[0] == 1.3 and (x[1] == -1.2 or nonnegative)
         lower_dot = np.zeros(D) if nonnegative else np.linspace(1, 2, D)
-        check(lambda *at: function(*at)[0], at, (y_dot, lower_dot, np.linspace(-1, 1, D)))
+        check_slopes(lambda *at: function(*at)[0], at, (y_dot, lower_dot, np.linspace(-1, 1, D)))
 
 
 @pytest.mark.parametrize("solver", [solvers.HTP(), solvers.IHT()], ids=["HTP", "IHT"])
@@ -178,7 +153,7 @@ def test_low_rank(solver):
         return jnp.vdot(C, result.x) + result.value
 
     with x64():
-        check(function, (A, Y, l2), (A_dot, Y_dot, 1.0))
+        check_slopes(function, (A, Y, l2), (A_dot, Y_dot, 1.0))
 
 
 def completion(y, l2, **options):
@@ -196,7 +171,7 @@ def test_completion():
     """Of observed entries."""
     C = np.random.default_rng(3).normal(size=(7, 6))
     with x64():
-        check(
+        check_slopes(
             lambda *at: jnp.vdot(C, completion(*at).x),
             (np.zeros(32), 0.1),
             (np.cos(np.arange(32)), 1.0),
@@ -217,7 +192,7 @@ def test_factors():
         )
 
     with x64():
-        check(function, (np.zeros(32), 0.1), (np.cos(np.arange(32)), 1.0))
+        check_slopes(function, (np.zeros(32), 0.1), (np.cos(np.arange(32)), 1.0))
 
 
 def test_factors_of_equal_singular_values():
@@ -282,7 +257,7 @@ def test_second_derivatives(solution):
         return jnp.vdot(np.cos(np.arange(x.size)), x)
 
     with x64():
-        check(jax.grad(function), (0.1,), (1.0,))
+        check_slopes(jax.grad(function), (0.1,), (1.0,))
 
 
 def test_paths_and_validation():
@@ -306,7 +281,7 @@ def test_paths_and_validation():
             functools.partial(of_path, True),
             of_validation,
         ):
-            check(function, (A, y, l2, w), along)
+            check_slopes(function, (A, y, l2, w), along)
 
 
 def test_a_lane_without_a_minimiser_spoils_no_other():
@@ -386,7 +361,7 @@ def test_derivatives_of_the_steps(name):
         )
 
     with x64():
-        check(
+        check_slopes(
             functools.partial(function, "checkpointed", 3),
             (0.1, 0.01),
             (1.0, 0.0 if name != "IHT" else 0.01),
@@ -575,10 +550,10 @@ def test_certificates():
 
     with x64():
         at = (A, y, 1.0, w)
-        check(
+        check_slopes(
             functools.partial(bounds, PROBLEMS["squares"].objective), at, (A_dot, y_dot, 0.1, w_dot)
         )
-        check(
+        check_slopes(
             functools.partial(bounds, PROBLEMS["huber"].objective), at, (A_dot, y_dot, 0.1, w_dot)
         )
 
@@ -590,16 +565,18 @@ def test_projections(radius):
     z, z_dot, c = rng.normal(size=(3, 12))
     Z, Z_dot, C = (v.reshape(4, 3) for v in (z, z_dot, c))
     with x64():
-        check(lambda z: jnp.vdot(c, jaxht.projections.hard_threshold(z, 5)), (z,), (z_dot,))
+        check_slopes(lambda z: jnp.vdot(c, jaxht.projections.hard_threshold(z, 5)), (z,), (z_dot,))
         mask = jax.jacobian(lambda z: jaxht.projections.hard_threshold(z, 5))(z)
         np.testing.assert_array_equal(mask, np.diag(np.abs(z) >= np.sort(np.abs(z))[-5]))
-        check(lambda z, w: jnp.vdot(c, jaxht.projections.l2_ball(z, w)), (z, radius), (z_dot, 0.3))
-        check(
+        check_slopes(
+            lambda z, w: jnp.vdot(c, jaxht.projections.l2_ball(z, w)), (z, radius), (z_dot, 0.3)
+        )
+        check_slopes(
             lambda z, w: jnp.vdot(c, jaxht.projections.sparse_l2_ball(z, 5, w)),
             (z, radius),
             (z_dot, 0.3),
         )
-        check(lambda Z: jnp.vdot(C, jaxht.projections.low_rank(Z, 2)), (Z,), (Z_dot,))
+        check_slopes(lambda Z: jnp.vdot(C, jaxht.projections.low_rank(Z, 2)), (Z,), (Z_dot,))
 
 
 def test_transforms_under_an_outer_objective():
@@ -629,4 +606,4 @@ def test_transforms_under_an_outer_objective():
     with x64():
         for name, make in chains.items():
             shape = (4, 3) if name == "rank" else (D,)
-            check(functools.partial(outer, make, shape), (0.05, p), (0.1, p_dot), rtol=1e-5)
+            check_slopes(functools.partial(outer, make, shape), (0.05, p), (0.1, p_dot), rtol=1e-5)

@@ -15,7 +15,7 @@ from scipy.special import expit
 import jaxht
 from jaxht import Sparse, Status, Support
 from jaxht.subproblems import refit
-from tests.util import quick, solve, x64
+from tests.util import check_slopes, quick, solve, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 60, 6, 2
@@ -247,16 +247,7 @@ def test_derivatives_of_minimisers():
     point = tuple(map(jnp.asarray, (f.A, f.l2, f.weights + 0.1, f.offset)))
     rng = np.random.default_rng(8)
     along = jax.tree.map(lambda leaf: rng.normal(size=np.shape(leaf)), point)
-    h = 1e-5
-    ahead, behind = (
-        minimum(*jax.tree.map(lambda a, b, h=h: a + h * b, point, along)) for h in (h, -h)
-    )
-    _, forward = jax.jvp(minimum, point, along)
-    np.testing.assert_allclose(forward, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-7)
-    weights = rng.normal(size=D)
-    _, pull = jax.vjp(minimum, *point)
-    reverse = sum(np.vdot(a, b) for a, b in zip(pull(weights), along, strict=True))
-    np.testing.assert_allclose(reverse, np.vdot(weights, forward), rtol=1e-8)
+    check_slopes(minimum, point, along, rtol=1e-5, atol=1e-7)
 
 
 def test_lanes():

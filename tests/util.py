@@ -11,6 +11,7 @@ import unittest.mock
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import jaxht
@@ -102,3 +103,29 @@ def return_memory():
 def host(tree):
     """The arrays of a pytree as NumPy's, read while the precision that made them holds."""
     return jax.tree.map(np.asarray, tree)
+
+
+def slopes(function, at, along, h=1e-5):
+    """Along a direction, of forward mode, of reverse mode (of the sum of outputs), and the central
+    difference."""
+
+    @quick
+    def linearize(*at):
+        value, tangents = jax.linearize(function, *at)
+        gradient = jax.linear_transpose(tangents, *at)(jnp.ones_like(value))
+        return value, tangents(*along), gradient
+
+    at, along = (tuple(map(jnp.asarray, arrays)) for arrays in (at, along))
+    _, forward, gradient = linearize(*at)
+    reverse = sum(np.vdot(g, direction) for g, direction in zip(gradient, along, strict=True))
+    ahead, behind = (
+        linearize(*(a + s * h * b for a, b in zip(at, along, strict=True)))[0] for s in (1, -1)
+    )
+    return np.asarray(forward), reverse, np.asarray((ahead - behind) / (2 * h))
+
+
+def check_slopes(function, at, along, rtol=1e-6, atol=0.0):
+    """Forward mode is the central difference, and reverse mode is forward mode."""
+    forward, reverse, difference = slopes(function, at, along)
+    np.testing.assert_allclose(forward, difference, rtol=rtol, atol=atol)
+    np.testing.assert_allclose(reverse, np.sum(forward), rtol=1e-8)
