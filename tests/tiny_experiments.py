@@ -42,7 +42,7 @@ PLANTED = {"d": 32, "num_signals": 3, "max_steps": 50, "round_n": 32}
 TINY = {
     "shen2018/figure1": {**PLANTED, "solvers": ["PGD"], "n": [16, 32], "K": [2, 4]},
     "shen2018/figure2": {
-        "d": 32, "num_signals": 4, "max_steps": 70,
+        "solvers": ["HT-SVRG"], "d": 32, "num_signals": 4, "max_steps": 70,
         "n": [16], "K": [2, 4], "shown_n": [16], "shown_K": [2],
     },
     "shen2018/figure3": {

@@ -64,7 +64,8 @@ def load(
     """Load a data set by name, and never another one in its place.
 
     Args:
-        name: of a set that ships with scikit-learn (BUNDLED), or of a file ``name.npz`` in the
+        name: of a set that ships with scikit-learn (BUNDLED), or is made of another one (DERIVED),
+            or of a file ``name.npz`` in the
             folder, with arrays X, y and perhaps feature_names and n_train (or n_main), where X may
             be stored as scipy.sparse.save_npz does; failing that, of a set that scikit-learn has
             downloaded before (FETCHED).
@@ -79,6 +80,9 @@ def load(
     plain = target == TARGET and domain is None
     if name in BUNDLED and plain:
         return BUNDLED[name]()
+    if name in DERIVED and plain:
+        source, make = DERIVED[name]
+        return make(load(source, data_dir))
     folder = data_dir or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if folder and (folder / f"{name}.npz").is_file():
         return _read(folder / f"{name}.npz", target, domain)
@@ -151,3 +155,31 @@ BUNDLED: dict[str, Callable[[], Table]] = {
     "digits": _digits,
 }
 FETCHED: dict[str, Callable[[], Table]] = {"cal_housing": _cal_housing}
+
+
+def _four_against_nine(mnist: Table) -> Table:
+    """Make a set like gisette, which is of these digits: 6000 training and 1000 test images, their
+    pixels and products of random pairs of pixels, 5000 features in all.
+
+    The half of gisette's features that are random probes are products here, as well.
+    """
+    rng = np.random.default_rng(0)
+    two = mnist.rows((mnist.y == 4) | (mnist.y == 9))
+    train, test = two.split(0.5, 0)
+    pixels = [part.dense() / 255.0 for part in (train, test)]
+    X = np.concatenate([pixels[0][:6000], pixels[1][:1000]])
+    y = np.concatenate([train.y[:6000], test.y[:1000]])
+    used = np.flatnonzero(X[:6000].std(axis=0) > 0)
+    first, second = rng.choice(used, (2, NUM_FEATURES - used.size))
+    names = [mnist.names[i] for i in used]
+    names += [f"{mnist.names[i]}·{mnist.names[j]}" for i, j in zip(first, second, strict=True)]
+    products = X[:, first] * X[:, second]
+    labels = np.where(y == 4, 1.0, -1.0)
+    return Table(np.hstack([X[:, used], products]), labels, names, num_train=6000)
+
+
+NUM_FEATURES = 5000  # of gisette
+# Sets that are made of another one: its name, and how.
+DERIVED: dict[str, tuple[str, Callable[[Table], Table]]] = {
+    "mnist_4v9": ("mnist", _four_against_nine)
+}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import jax.numpy as jnp
@@ -31,6 +32,11 @@ def svrg(objective: LeastSquares, k: Any) -> Solver:
     """Return HT-SVRG with eta = 2 / sigma_max(A)^2 for the mean over n samples, eta / n for their
     sum, and m = 3n."""
     return jaxht.HTSVRG(twice_over_curvature(objective) / objective.num_samples)
+
+
+def _times_over_curvature(solver: type[Solver], factor: float, objective: Any, k: Any) -> Solver:
+    """Return GraHTP or FGraHTP with eta = factor / M_2k."""
+    return solver(2 * factor * spectral.restricted_step_size(objective, k))
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,16 @@ SOLVERS = {
         lambda f, k: HTP(spectral.restricted_step_size(f, k)), "GraHTP", HALF, gathers=True
     ),
     "FGraHTP": Row(lambda f, k: IHT(spectral.restricted_step_size(f, k)), "FGraHTP", HALF),
+    **{
+        f"{name}-{factor:g}": Row(
+            partial(_times_over_curvature, solver, factor),
+            f"{name}, ${factor:g}/M$",
+            rf"$\eta = {factor:g}/M_{{2k}}$",
+            gathers=solver is HTP,
+        )
+        for factor in (1.0, 1.9)
+        for name, solver in (("GraHTP", HTP), ("FGraHTP", IHT))
+    },
 }
 
 

@@ -23,5 +23,6 @@ PAPER = Paper(
             Claim("shows sample images of MNIST", "no claim: sample images of the data set"),
         ),
         digits.FIGURES_7_AND_8,
+        digits.RULE,
     ],
 )

@@ -41,11 +41,12 @@ def plot(dataset: Dataset, config: Config) -> Figure:
 # An objective is the lowest where it is at most so much above the least, relatively.
 TIE = 0.01
 # The data sets in place of the paper's.
-GISETTE = "arcene"
+GISETTE = "mnist_4v9"
+ARCENE = "arcene"  # in its place in older runs
 BREAST_CANCER = "chowdary_breast_vs_colon"
 NEWS = "news20_bigram_binary"
 STAND_INS = (
-    "arcene is in place of gisette, Chowdary's tumours in place of the breast cancer set, and there are another sample "
+    "The same digits of MNIST, with products of pixels, are in place of gisette, Chowdary's tumours in place of the breast cancer set, and there are another sample "
     "of rcv1 and a rebuilt news20."
 )
 
@@ -81,7 +82,7 @@ def objective_of_fgrahtp(results: Dataset, config: Any) -> Finding:
     for name in results.dataset.values:
         values = above.sel(dataset=name)
         parts.append(f"{shown(name)} {quartiles(values, ' %', 100)}")
-        conditions.append((float(values.median()) > 0.01) == (name == GISETTE))
+        conditions.append((float(values.median()) > 0.01) == (name in (GISETTE, ARCENE)))
     return Finding.of(
         f"above the lowest, in % of f(0), median [quartiles] over k: {', '.join(parts)}",
         *conditions,

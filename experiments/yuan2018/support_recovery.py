@@ -13,10 +13,10 @@ from pydantic import Field
 from xarray import DataArray, Dataset, concat
 
 from experiments.common import SOLVERS, Count, Counts, Session, plots
-from experiments.common.claims import Claim, Finding, Judge, Question, Section
+from experiments.common.claims import Claim, Finding, Judge, Question, Reason, Section
 from experiments.common.recovery import Planted, draw, recovered
+from experiments.yuan2018.judging import GREEDY, needs, plus_minus
 from experiments.yuan2018.judging import SOLVERS as PAPER_SOLVERS
-from experiments.yuan2018.judging import needs, plus_minus
 from jaxht import LeastSquares, Logistic, metrics, sweep
 from jaxht.planted.ensembles import gaussian_noise, logistic_labels, significant_signal
 
@@ -190,19 +190,21 @@ def rise(rates: Dataset, config: Any) -> Finding:
     return Finding.of(text, *~falls.ravel())
 
 
-def above_fgrahtp(one: str) -> Judge:
-    @needs("rate", (one, "FGraHTP"), "k")
+def above_fgrahtp(one: str, other: str = "FGraHTP") -> Judge:
+    """GraHTP against FGraHTP; here and below ``other`` is FGraHTP with the same step size."""
+
+    @needs("rate", (one, other), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
-        return outperform(rates, [one], ["FGraHTP"])
+        return outperform(rates, [one], [other])
 
     return judge
 
 
-def lead_where(one: str) -> Judge:
+def lead_where(one: str, other: str = "FGraHTP") -> Judge:
     """The lead over FGraHTP for k above K against that for k = K, and for the smaller half of n
     against the larger."""
 
-    @needs("rate", (one, "FGraHTP"), "k")
+    @needs("rate", (one, other), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         relaxed = rates.sel(k=rates.k > config.K)
         half = relaxed.sizes["n"] // 2
@@ -212,7 +214,7 @@ def lead_where(one: str) -> Judge:
             relaxed.isel(n=slice(half)),
             relaxed.isel(n=slice(half, None)),
         )
-        same, larger, few, many = (lead(part, one, "FGraHTP") for part in parts)
+        same, larger, few, many = (lead(part, one, other) for part in parts)
         text = f"mean lead in points: {plus_minus(*same)} for k = {config.K}, {plus_minus(*larger)} for larger k; of "
         text += f"these {plus_minus(*few)} for the smaller half of n, {plus_minus(*many)} for the larger"
         return Finding.of(text, _is_more(larger, same), _is_more(few, many))
@@ -225,11 +227,11 @@ def _is_more(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one[0] > 2 * one[1] and one[0] - other[0] > 2 * np.hypot(one[1], other[1])
 
 
-def comparable(one: str) -> Judge:
-    @needs("rate", (one, "FGraHTP", "GraSP"), "k")
+def comparable(one: str, other: str = "FGraHTP") -> Judge:
+    @needs("rate", (one, other, "GraSP"), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         exact, parts, conditions = rates.sel(recovery="exact", k=config.K), [], []
-        for pair in (one, "FGraHTP"), (one, "GraSP"), ("FGraHTP", "GraSP"):
+        for pair in (one, other), (one, "GraSP"), (other, "GraSP"):
             above, below, cells = tally(exact, *pair)
             parts.append(f"{' and '.join(pair)} at {above + below}")
             conditions.append(above + below <= COMPARABLE * cells)
@@ -238,18 +240,19 @@ def comparable(one: str) -> Judge:
     return judge
 
 
-def thresholding_is_best(one: str) -> Judge:
-    @needs("rate", (one, *PAPER_SOLVERS[1:]), "k")
+def thresholding_is_best(one: str, other: str = "FGraHTP") -> Judge:
+    @needs("rate", (one, other, *GREEDY), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         exact = rates.sel(recovery="exact", k=config.K)
-        return outperform(exact, [one, "FGraHTP", "GraSP"], ["FBS", "FoBa"])
+        return outperform(exact, [one, other, "GraSP"], ["FBS", "FoBa"])
 
     return judge
 
 
-def above_fgrahtp_beyond(one: str) -> Judge:
+def above_fgrahtp_beyond(one: str, other: str = "FGraHTP") -> Judge:
     """Whether a solver is above FGraHTP for the k above K."""
-    return lambda rates, config: above_fgrahtp(one)(rates.sel(k=rates.k > config.K), config)
+    judge = above_fgrahtp(one, other)
+    return lambda rates, config: judge(rates.sel(k=rates.k > config.K), config)
 
 
 def at_k(k: int, one: str, others: Sequence[str], worse: Sequence[str]) -> Judge:
@@ -280,13 +283,13 @@ def over_n(exact: Dataset) -> tuple[DataArray, DataArray]:
     return exact.rate.mean("n"), variance
 
 
-def trade_off(one: str) -> Judge:
+def trade_off(one: str, other: str = "FGraHTP") -> Judge:
     """Exact recovery: the mean over n and k, and the least over k of that over n, against the best
     of the others."""
 
-    @needs("rate", (one, *PAPER_SOLVERS[1:]), "k")
+    @needs("rate", (one, other, *GREEDY), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
-        mean, variance = over_n(rates.sel(recovery="exact", solver=[one, *PAPER_SOLVERS[1:]]))
+        mean, variance = over_n(rates.sel(recovery="exact", solver=[one, other, *GREEDY]))
         least = mean.argmin("k")
         statistics = {
             "mean over n and k": (mean.mean("k"), variance.sum("k") ** 0.5 / mean.sizes["k"]),
@@ -295,30 +298,44 @@ def trade_off(one: str) -> Judge:
         parts, conditions = [], []
         for name, (values, errors) in statistics.items():
             best = str(values.solver.values[1 + int(np.nanargmax(values[1:].values))])
-            own, other = (
+            own, theirs = (
                 (float(values.sel(solver=s)), float(errors.sel(solver=s))) for s in (one, best)
             )
-            texts = (plus_minus(100 * value, 100 * error) for value, error in (own, other))
+            texts = (plus_minus(100 * value, 100 * error) for value, error in (own, theirs))
             parts.append(f"{name}: {next(texts)} %, best of the others {best} {next(texts)} %")
-            conditions.append(_is_more(own, other))
+            conditions.append(_is_more(own, theirs))
         return Finding.of("; ".join(parts), *conditions)
 
     return judge
 
 
-# Step sizes of GraHTP: that of the theory, and others that the paper may have used.
-STEP_SIZES = {
-    "GraHTP": "$\\eta = 1/(2M_{2k})$",
-    "HTP": "$\\eta = 1/M_1$ (HTP)",
-    "HTP-backtracking": "$\\eta = 256/M_1$, halved until f decreases",
-}
+class StepSize(NamedTuple):
+    """A step size, and the names of GraHTP and FGraHTP with it."""
+
+    text: str
+    grahtp: str
+    fgrahtp: str
 
 
-def by_step_size(text: str, judge: Callable[[str], Judge]) -> list[Claim]:
-    """Return a claim for each step size of GraHTP."""
+# That of the theory, and longer ones that the paper may have used: the same for both methods.
+STEP_SIZES = [
+    StepSize("$\\eta = 1/(2M_{2k})$", "GraHTP", "FGraHTP"),
+    StepSize("$\\eta = 1/M_{2k}$", "GraHTP-1", "FGraHTP-1"),
+    StepSize("$\\eta = 1.9/M_{2k}$", "GraHTP-1.9", "FGraHTP-1.9"),
+]
+# Step sizes of this library, for GraHTP.
+OURS = {"HTP": "$1/M_1$", "HTP-backtracking": "$256/M_1$, halved until f decreases"}
+
+
+def by_step_size(text: str, judge: Callable[[str, str], Judge]) -> list[Claim]:
+    """Return a claim for each step size of GraHTP and FGraHTP."""
     return [
-        Claim(text if solver == "GraHTP" else f"{text}; GraHTP with {eta}", judge(solver))
-        for solver, eta in STEP_SIZES.items()
+        Claim(
+            text if step is STEP_SIZES[0] else f"{text}; {step.text}",
+            judge(step.grahtp, step.fgrahtp),
+            reason=f"{Reason.NOT_PRINTED}: the step size and the values of the signal",
+        )
+        for step in STEP_SIZES
     ]
 
 
@@ -331,12 +348,15 @@ def which_step_size(rates: Dataset, config: Any) -> str:
         error = float(variance.sel(solver=solver) / rates.sizes["k"]) ** 0.5
         return f"{plus_minus(100 * float(mean.sel(solver=solver)), 100 * error)} %"
 
-    own = (
-        f"{text(solver)} with {eta}" for solver, eta in STEP_SIZES.items() if solver in rates.solver
-    )
-    others = ", ".join(
-        f"{solver} {text(solver)}" for solver in PAPER_SOLVERS[1:] if solver in rates.solver
-    )
+    own = [
+        f"GraHTP {text(step.grahtp)} and FGraHTP {text(step.fgrahtp)} with {step.text}"
+        for step in STEP_SIZES
+        if {step.grahtp, step.fgrahtp} <= set(rates.solver.values.tolist())
+    ]
+    own += [
+        f"GraHTP {text(name)} with η of {eta}" for name, eta in OURS.items() if name in rates.solver
+    ]
+    others = ", ".join(f"{solver} {text(solver)}" for solver in GREEDY if solver in rates.solver)
     return f"Exact recovery, mean over n and k ± standard error: {'; '.join(own)}. Of the others: {others}."
 
 
@@ -353,12 +373,12 @@ FIGURE_2 = Section(
         ),
         *by_step_size(
             "k = 70: GraHTP and GraSP are superior",
-            lambda one: at_k(70, one, ["GraSP"], ["FGraHTP", "FBS", "FoBa"]),
+            lambda one, other: at_k(70, one, ["GraSP"], [other, "FBS", "FoBa"]),
         ),
         Claim("k = 70: the gap among all solvers is smaller than for k = 50", gap_decreases),
         *by_step_size(
             "k = 110: GraHTP, FBS and FoBa are much better than FGraHTP and GraSP",
-            lambda one: at_k(110, one, ["FBS", "FoBa"], ["FGraHTP", "GraSP"]),
+            lambda one, other: at_k(110, one, ["FBS", "FoBa"], [other, "GraSP"]),
         ),
         *by_step_size("GraHTP has the better trade-off between accuracy and stability", trade_off),
     ],

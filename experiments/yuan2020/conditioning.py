@@ -13,7 +13,7 @@ from xarray import Dataset
 from experiments.common import Positive, Session
 from experiments.common.claims import Claim, Section
 from experiments.common.config import rising
-from experiments.yuan2020.gaps import ABSOLUTE, Gaps, insensitive, plot_gaps, run_gaps
+from experiments.yuan2020.gaps import ABSOLUTE, AT_THE_LIMIT, Gaps, insensitive, plot_gaps, run_gaps
 from experiments.yuan2020.ridge import LAMBDA
 from jaxht import sweep
 from jaxht.planted.ensembles import with_spectrum
@@ -81,4 +81,5 @@ FIGURE_3 = Section(
         ),
     ],
     ABSOLUTE,
+    [AT_THE_LIMIT],
 )

@@ -12,6 +12,7 @@ from experiments.common import Positives, Session
 from experiments.common.claims import Claim, Finding, Question, Section
 from experiments.yuan2020.gaps import (
     ABSOLUTE,
+    AT_THE_LIMIT,
     FLOOR,
     Gaps,
     insensitive,
@@ -125,6 +126,7 @@ FIGURE_1 = Section(
         Claim("the curves are relatively insensitive to N", insensitive("ratio", "N/d")),
     ],
     ABSOLUTE,
+    [AT_THE_LIMIT],
 )
 
 
@@ -145,4 +147,5 @@ FIGURE_2 = Section(
         Claim("for each σ, the gap approaches zero as λ increases", vanishes),
     ],
     ABSOLUTE,
+    [AT_THE_LIMIT],
 )
