@@ -104,7 +104,7 @@ from jaxht.solvers import (
 )
 
 if _TYPE_CHECKING:
-    from jaxht import pruning, sklearn, sweep, transforms
+    from jaxht import baselines, pruning, sklearn, sweep, transforms
 
 __all__ = [
     "ARHT",
@@ -171,6 +171,7 @@ __all__ = [
     "SumOverSamples",
     "Support",
     "Validation",
+    "baselines",
     "bounds",
     "branch_and_bound",
     "certify",
@@ -218,7 +219,7 @@ _read_environment()
 
 def __getattr__(name: str) -> _types.ModuleType:
     """Import the modules that most programs do not use only when they are asked for."""
-    if name in ("pruning", "sklearn", "sweep", "transforms"):
+    if name in ("baselines", "pruning", "sklearn", "sweep", "transforms"):
         return _importlib.import_module(f"jaxht.{name}")
     raise AttributeError(f"module 'jaxht' has no attribute {name!r}")
 

@@ -20,6 +20,7 @@ ADVERTISED = [
     "spectral",
 ]
 PACKAGES = [
+    "baselines",
     "designs",
     "exact",
     "extend",

@@ -106,7 +106,8 @@ def prepare(
     check_scalars(solver)
     check_scalars(stop)
     _check_key(key, solver)
-    _warn_of_few_samples(objective, constraint)
+    if not solver.is_penalised:
+        _warn_of_few_samples(objective, constraint)
     stop = _complete(stop, constraint, solver, dtype)
     problem = cast_numbers(Problem(objective, constraint, solver, stop), dtype)
     return problem, _check_start(x0, objective), key

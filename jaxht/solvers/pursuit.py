@@ -12,6 +12,7 @@ from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Numeric
 from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import real_dtype, real_vdot
 from jaxht.linalg.selection import stand_out
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
@@ -139,11 +140,11 @@ class NesterovPoint:
     @classmethod
     def init(cls, point: Any) -> "NesterovPoint":
         """The start: x itself."""
-        return cls(point.x, point.pred, jnp.ones((), point.x.dtype))
+        return cls(point.x, point.pred, jnp.ones((), real_dtype(point.x)))
 
     def update(self, new: Any, old: Any) -> "NesterovPoint":
         """Extrapolate from two points, of which the second step was taken from u."""
-        backwards = jnp.vdot(self.x - new.x, new.x - old.x) > 0
+        backwards = real_vdot(self.x - new.x, new.x - old.x) > 0
         t = jnp.where(backwards, 1, self.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
         nu = (t - 1) / t_next

@@ -52,6 +52,8 @@ class Solver(Protocol):
     #: Whether x may be complex: steps take the real inner product ``Re(u^H v)``, and order entries
     #: by their magnitude.
     takes_complex: ClassVar[bool] = False
+    #: Whether a penalty takes the place of the constraint, which then leaves x free.
+    is_penalised: ClassVar[bool] = False
     #: The step limit where :class:`jaxht.Stop` gives none; for one that depends on the constraint a
     #: solver has its own ``max_steps``.
     step_limit: ClassVar[int] = 1_000

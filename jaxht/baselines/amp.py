@@ -1,0 +1,100 @@
+"""Approximate message passing with soft thresholding."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
+from jaxht.baselines.soft_threshold import check_problem, soft_threshold
+from jaxht.baselines.state_evolution import l1_transition
+from jaxht.constraints import Constraint
+from jaxht.linalg.inner_products import is_complex
+from jaxht.linalg.products import square_norm
+from jaxht.objectives.linear_model import LeastSquares
+from jaxht.solvers.iterate import Info, Iterate, evaluate
+from jaxht.solvers.solver import Solver, Step
+
+
+class AMPState(NamedTuple):
+    """The state of :class:`AMP`.
+
+    Attributes:
+        residual: z, (n,).
+    """
+
+    residual: Leaf
+
+
+@pytree
+class AMP(Solver):
+    r"""Approximate message passing: iterative soft thresholding whose residual has a further term,
+    which makes its error Gaussian.
+
+    .. math::
+        x^+ = S_{\tau \sigma}(x + A^* z), \qquad \sigma = \|z\| / \sqrt n, \qquad
+        z^+ = y - A x^+ + \frac{b}{n} z
+
+    S is soft thresholding, and b the sum of its derivatives: the number of nonzeros of x+, for
+    complex numbers with ``1 - tau sigma / (2 |v_i|)`` in place of 1, v the argument of S. It is
+    meant for Gaussian A of columns of about norm 1, and similar ones, and may diverge for others.
+    :func:`predict_amp` predicts its error, and :func:`l1_transition` how sparse signals must be.
+
+    Args:
+        tau: the threshold in units of sigma, a scalar > 0, traced. None: the one that is best for
+            the ratio n / d, see :func:`l1_transition`.
+
+    Raises:
+        ValueError: for objectives other than least squares of a vector without weights and ridge,
+            and constraints other than ``Sparse(d)``, which leaves x free.
+
+    Cost: a step takes two products.
+
+    Source: Donoho, Maleki & Montanari 2009; complex numbers: Maleki, Anitori, Yang & Baraniuk 2013.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> A = jaxht.ensembles.gaussian(jax.random.key(0), 100, 200)
+        >>> x = jnp.zeros(200).at[:10].set(1.0)
+        >>> result = jaxht.solve(jaxht.LeastSquares(A, A @ x), jaxht.Sparse(200), jaxht.baselines.AMP())
+        >>> bool(jnp.max(jnp.abs(result.x - x)) < 1e-3)
+        True
+    """
+
+    tau: Numeric | None = None
+
+    fixed_point_test = True
+    takes_complex = True
+    is_penalised = True
+    step_limit = 1_000
+
+    def init(
+        self, objective: LeastSquares, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> Step[AMPState]:
+        """The residual at x0, without a further term."""
+        check_problem("AMP", objective, constraint)
+        if objective.weights is not None or objective.l2 is not None:
+            raise ValueError("weights and l2 must be left out of the objective for AMP")
+        iterate = evaluate(objective, x0)
+        return iterate, AMPState(objective.target - iterate.pred), Info()
+
+    def step(
+        self, objective: LeastSquares, constraint: Constraint, iterate: Iterate, state: AMPState
+    ) -> Step[AMPState]:
+        """Threshold, then the residual with its further term."""
+        z = state.residual
+        n, d = objective.design.shape
+        tau = self.tau
+        if tau is None:
+            tau = l1_transition(n / d, is_complex=is_complex(objective)).tau
+        threshold = tau * jnp.sqrt(square_norm(z) / n)
+        v = iterate.x + objective.design.rmatvec(z)
+        new = evaluate(objective, soft_threshold(v, threshold))
+
+        size = jnp.abs(v)
+        derivatives = jnp.ones_like(size)
+        if is_complex(objective):
+            derivatives = 1 - threshold / (2 * jnp.where(size > 0, size, 1))
+        b = jnp.sum(jnp.where(size > threshold, derivatives, 0))
+        z_next = objective.target - new.pred + b / n * z
+        return new, AMPState(z_next), Info(full_gradients=1)

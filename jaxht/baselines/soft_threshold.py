@@ -1,0 +1,31 @@
+"""Soft thresholding, and what both baselines ask of a problem."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxht._typing import Array, Numeric
+
+
+def soft_threshold(z: Array, threshold: Numeric) -> Array:
+    """``z max(0, 1 - threshold / |z|)``, the proximal operator of ``threshold ||x||_1``, of real
+    and complex z."""
+    size = jnp.abs(z)
+    kept = jnp.maximum(size - threshold, 0)
+    return z * (kept / jnp.where(size > 0, size, 1))
+
+
+def check_problem(name: str, objective: Any, constraint: Any) -> None:
+    """Raise ValueError unless an objective is least squares of a vector, and a constraint leaves it
+    free."""
+    is_gaussian = objective.is_linear_model and objective.loss.family == "gaussian"
+    if not is_gaussian or len(objective.shape) != 1:
+        raise ValueError(
+            f"objective must be LeastSquares for {name}; got {type(objective).__name__}"
+        )
+    (d,) = objective.shape
+    is_free = constraint.selects_entries and constraint.is_uniform and constraint.bounds is None
+    if not is_free or constraint.k_max not in (None, d):
+        raise ValueError(
+            f"constraint must be Sparse({d}) for {name}, which leaves x free; got {constraint!r}"
+        )

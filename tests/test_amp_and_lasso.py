@@ -1,0 +1,116 @@
+"""The baselines: FISTA against scikit-learn, its gap, AMP against its state evolution."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso
+
+import jaxht
+from jaxht import LeastSquares, Sparse
+from jaxht.baselines import AMP, FISTA, l1_transition, predict_amp
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
+N, D = 30, 60
+RNG = np.random.default_rng(0)
+A = (RNG.normal(size=(N, D)) / np.sqrt(N)).astype(np.float32)
+SIGNAL = np.zeros(D, np.float32)
+SIGNAL[:4] = [3, -2, 2, 1]
+Y = (A @ SIGNAL + 0.05 * RNG.normal(size=N)).astype(np.float32)
+
+
+def test_the_lasso_is_that_of_scikit_learn():
+    lasso = Lasso(alpha=0.01, fit_intercept=False, tol=1e-8, max_iter=100_000)
+    lasso.fit(A.astype(float), Y.astype(float))
+    stop = jaxht.Stop(gap_rtol=1e-4)
+    result = jaxht.solve(LeastSquares(A, Y), Sparse(D), FISTA(0.01), stop=stop)
+    assert result.reason == "GAP_CLOSED"
+    np.testing.assert_allclose(result.x, lasso.coef_, atol=5e-3)
+    x = lasso.coef_
+    minimum = np.sum((A @ x - Y) ** 2) / (2 * N) + 0.01 * np.sum(abs(x))
+    assert result.value - result.gap <= minimum <= result.value + 1e-6
+
+
+def test_the_gap_is_never_below_the_distance_to_the_minimum():
+    f = LeastSquares(A, Y, 0.02, mean=False, weights=np.linspace(0.5, 2, N))
+
+    def record(carry):
+        return carry.iterate.value, carry.info.gap
+
+    result, (values, gaps) = jaxht.trace(f, Sparse(D), FISTA(0.1), num_steps=300, record=record)
+    minimum = float(values.min())
+    assert np.all(np.asarray(values - gaps) <= minimum)
+    assert gaps[-1] < 1e-3 * minimum < gaps[0]
+    # The optimality conditions of the penalised objective.
+    g = np.asarray(f.gradient(result.x, A @ result.x))
+    on = np.asarray(result.x) != 0
+    np.testing.assert_allclose(g[on], -0.1 * np.sign(result.x[on]), atol=1e-3)
+    assert np.all(abs(g) <= 0.1 + 1e-3)
+
+
+def test_a_large_penalty_gives_0():
+    f = LeastSquares(A, Y)
+    largest = float(jnp.max(jnp.abs(f.gradient(jnp.zeros(D), jnp.zeros(N)))))
+    result = jaxht.solve(f, Sparse(D), FISTA(1.001 * largest))
+    assert not np.any(result.x)
+
+
+# Donoho, Maleki & Montanari 2009.
+RHO = {0.1: 0.189, 0.2: 0.243, 0.3: 0.291, 0.5: 0.386, 0.7: 0.499, 0.9: 0.678}
+
+
+def test_transitions_are_those_of_the_paper():
+    for delta, rho in RHO.items():
+        assert abs(l1_transition(delta).rho - rho) <= 6e-4
+        assert l1_transition(delta, is_complex=True).rho > rho
+
+
+def test_message_passing_has_the_predicted_error():
+    n, d, k, lanes, steps = 500, 1000, 100, 8, 5
+    keys = jax.random.split(jax.random.key(0), lanes)
+
+    def run(key):
+        first, second = jax.random.split(key)
+        matrix = jaxht.ensembles.gaussian(first, n, d)
+        signs = jax.random.rademacher(second, (d,), jnp.float32)
+        x = jnp.where(jnp.arange(d) < k, signs, 0)
+        f = LeastSquares(matrix, matrix @ x)
+
+        def record(carry):
+            return jnp.mean((carry.iterate.x - x) ** 2)
+
+        return jaxht.trace(f, Sparse(d), AMP(), num_steps=steps, record=record)[1]
+
+    errors = np.mean(jax.jit(jax.vmap(run))(keys), axis=0)
+    np.testing.assert_allclose(errors, predict_amp(n / d, k / n, steps), rtol=0.2)
+
+
+def test_complex_numbers():
+    rows = np.sort(RNG.choice(128, 64, replace=False))
+    F = jaxht.operators.partial_dft(128, rows)
+    signal = np.zeros(128, np.complex64)
+    signal[RNG.choice(128, 8, replace=False)] = np.exp(2j * np.pi * RNG.uniform(size=8))
+    f = LeastSquares(F, F.matvec(signal), mean=False)
+    found = jaxht.solve(f, Sparse(128), AMP())
+    np.testing.assert_allclose(found.x, signal, atol=1e-3)
+    found = jaxht.solve(f, Sparse(128), FISTA(0.01))
+    np.testing.assert_allclose(found.x, signal, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: jaxht.solve(LeastSquares(A, Y), Sparse(3), AMP()),
+            r"constraint must be Sparse\(60\)",
+        ),
+        (lambda: jaxht.solve(LeastSquares(A, Y, 0.1), Sparse(D), AMP()), "weights and l2 must be"),
+        (lambda: jaxht.solve(jaxht.Huber(A, Y), Sparse(D), FISTA(0.1)), "must be LeastSquares for"),
+        (lambda: jaxht.solve(LeastSquares(A, Y), Sparse(D), FISTA(-0.1)), "FISTA.l1 must be at"),
+        (lambda: l1_transition(0), "delta must be positive"),
+    ],
+)
+def test_errors_name_what_is_needed(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
