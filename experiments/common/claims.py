@@ -77,12 +77,10 @@ class Finding(NamedTuple):
 
     @classmethod
     def most(cls, ours: str, *conditions: bool) -> "Finding":
-        """A claim about most of some cases: it holds in more than half of them or does not hold."""
+        """A claim about most of some cases, more than half of them."""
         if not conditions:
             return cls(ours, Verdict.CANNOT_BE_JUDGED)
-        held = sum(map(bool, conditions))
-        verdict = Verdict.HOLDS if 2 * held > len(conditions) else Verdict.DOES_NOT_HOLD
-        return cls(ours, verdict, held, len(conditions))
+        return cls.at_least(ours, len(conditions) // 2 + 1, *conditions)
 
     @classmethod
     def at_least(cls, ours: str, needed: int, *conditions: bool) -> "Finding":

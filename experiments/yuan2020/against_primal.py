@@ -127,7 +127,8 @@ def better(column: str) -> Judge:
     @needs("DIHT", "IHT", "HTP", column=column)
     def judge(results: Dataset, config: Any) -> Finding:
         values = results[column].where(results.status != Status.DIVERGED)
-        parts, conditions = [], []
+        parts: list[str] = []
+        lower_than: list[Any] = []
         for other in ("IHT", "HTP"):
             less = values.sel(solver=other) - values.sel(solver="DIHT")
             mean, error = (
@@ -143,9 +144,10 @@ def better(column: str) -> Judge:
                 f"than {other}: lower at {lower}, higher at {higher} of {total} cells, by {middle:.2g} % "
                 f"[{low:.2g}, {high:.2g}] in the median"
             )
-            known = mean.notnull().values
-            conditions += list((mean > 2 * error).values[known])
-        return Finding.most("; ".join(parts), *conditions)
+            lower_than.append((mean > 2 * error).where(mean.notnull()).values.ravel())
+        is_lower, total = np.nanmin(lower_than, axis=0) > 0, len(lower_than[0])
+        text = f"lower than both at {is_lower.sum()} of {total} cells; {'; '.join(parts)}"
+        return Finding.most(text, *is_lower)
 
     return judge
 

@@ -75,9 +75,7 @@ PAPER = Paper(
             "spends the first pass on its first gradient. The paper's Appendix E shows the same in more detail.",
         ),
         several_passes("figure2", "Figure 2 (a), MNIST", f"Softmax regression. {RUNS}"),
-        several_passes(
-            "figure2_news20", "Figure 2 (a), news20", f"Softmax regression, cut to 5 passes. {RUNS}"
-        ),
+        several_passes("figure2_news20", "Figure 2 (a), news20", f"Softmax regression. {RUNS}"),
         several_passes(
             "figure2_rank",
             "Figure 2 (b)",
