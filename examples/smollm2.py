@@ -219,9 +219,9 @@ def main() -> None:
     k: Any = 1 - float(args.sparsity) if not is_grouped else int(args.sparsity.split(":")[0])
     scope: Any = NM(int(args.sparsity.split(":")[1]), 0) if is_grouped else "leaf"
     model, tokenizer = load()
-    tokens = np.array(tokenizer(read_text()))
+    numbers = np.array(tokenizer(read_text()))
     length = 256
-    tokens = jnp.asarray(tokens[: len(tokens) // length * length].reshape(-1, length))
+    tokens = jnp.asarray(numbers[: len(numbers) // length * length].reshape(-1, length))
     calibration = tokens[: args.sequences]
     held_out = tokens[args.sequences : 2 * args.sequences]
     run_block = jax.jit(apply_block)

@@ -1,6 +1,6 @@
 """ALPS: the alternating direction method of multipliers, then conjugate gradients on the support."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -127,7 +127,7 @@ def _find_support(layer: Layer, method: ALPS, values: Array, vectors: Array) -> 
         mask = state.D != 0
         change = jnp.sum(mask != state.last) / total
         stays = change == 0
-        growth = LEAST_GROWTH
+        growth: Any = LEAST_GROWTH
         for share, factor in reversed(GROWTH):
             growth = jnp.where(change > share, factor, growth)
         is_large = change > GROWTH[-1][0]

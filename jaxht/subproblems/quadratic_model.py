@@ -92,6 +92,7 @@ class QuadraticModel:
         """Return the model of the coordinates ``active`` (m,) alone, which differ."""
         gram = None if self.gram is None else self.gram[active][:, active]
         f = self.objective
+        objective: LinearModel | MomentLeastSquares
         if isinstance(f, MomentLeastSquares):
             objective = f.restrict(active)
         else:
