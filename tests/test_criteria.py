@@ -302,6 +302,7 @@ def test_no_term_of_rounding_errors_joins():
                     f, jaxht.Sparse(), jaxht.OMP(), ks=range(1, 9), criterion=criterion
                 )
                 assert int(found.k) == 2
+                assert np.all(found.criteria[2:] == np.inf)
             both = jaxht.MultiResponse(X, np.stack([y, -3 * y], axis=1))
             rows = jaxht.Groups(groups=np.repeat(np.arange(20)[:, None], 2, axis=1))
             assert int(jaxht.criteria.choose_k(both, rows, jaxht.OMP(), ks=range(1, 9)).k) == 2
