@@ -326,6 +326,20 @@ def test_no_term_of_rounding_errors_joins():
                 assert sklearn.L0Regressor(k, k_max=20).fit(repeated, target).k_ < 11
 
 
+@pytest.mark.parametrize("name", ["Gamma", "Poisson"])
+def test_no_term_joins_an_exact_fit_of_means(name):
+    """Also where f(x) is large, as for targets in a small unit, and far from 0."""
+    rng = np.random.default_rng(1)
+    A = np.column_stack([np.ones(60), rng.normal(size=(60, 12))]).astype(np.float32)
+    y = np.exp(A[:, [0, 2, 5]] @ [0.7, 0.8, -0.5] + (9 if name == "Gamma" else 0))
+    f = getattr(jaxht, name)(A, y.astype(np.float32))
+    found = jaxht.criteria.choose_k(f, jaxht.Sparse(), jaxht.HTP(), ks=range(1, 6))
+    assert int(found.k) == 3 and np.all(np.isinf(found.criteria[3:]))
+    model = f.prepare()
+    least = model.exact_value()
+    assert model.exact_fits(jnp.stack([least, least + 1e-4 * abs(least)])).tolist() == [True, False]
+
+
 def test_deviances_of_perfect_fits():
     """-infinity where the dispersion is estimated, else that of the likelihood."""
     y = np.array([1.0, 2.0, 3.0])

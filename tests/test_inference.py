@@ -162,6 +162,22 @@ def test_few_false_selections():
     assert np.mean(true) > 2.5
 
 
+def test_selections_among_rounding_errors_are_warned_of():
+    """Twelve samples, each twice: many halves have no more than k that are distinct."""
+    rng = np.random.default_rng(0)
+    A = np.repeat(rng.normal(size=(12, 20)), 2, axis=0)
+    f = jaxht.LeastSquares(A, np.repeat(rng.normal(size=12), 2))
+
+    def select(k):
+        jaxht.inference.stability_selection(
+            f, jaxht.Sparse(k), jaxht.OMP(), key=jax.random.key(0), num_pairs=5
+        )
+
+    with pytest.warns(UserWarning, match="of 10 resamples are fitted exactly"):
+        select(10)
+    select(3)
+
+
 def test_the_bound():
     class Runs:
         status = np.zeros(100)  # B = 50

@@ -253,8 +253,8 @@ def choose_k(
             computed.
 
     Returns:
-        A :class:`SparsityChoice`. Of least squares, the criteria beyond the first exact fit are
-        infinite: they are those of rounding errors.
+        A :class:`SparsityChoice`. Of least squares, counts and gamma variables, the criteria beyond
+        the first exact fit are infinite: they are those of rounding errors.
 
     Raises:
         ValueError: where :func:`jaxht.path` or the criterion raises it, and for a patience that is

@@ -34,6 +34,8 @@ Model = TypeVar("Model", bound="LinearModel")
 
 # The residual of an exact fit has at most so many rounding errors of y.
 EXACT_FIT_ULPS = 1000.0
+# Of other losses f has at most so many rounding errors of the sum of the losses.
+EXACT_VALUE_ULPS = 4.0
 
 
 def is_exact_fit(losses: Any, total: Any) -> Any:
@@ -263,13 +265,26 @@ class LinearModel(SumOverSamples):
         return jnp.where((largest > 0) & jnp.isfinite(scale), scale, 1)
 
     def exact_fits(self, values: Array) -> Array:
-        """Which values of f are those of exact fits of squared errors; none for other losses. Cost:
-        n."""
+        """Which values of f are those of exact fits: of squared errors, counts and gamma variables.
+        Cost: n."""
+        least = self._least_losses()
+        if least is not None:
+            total, size = jnp.sum(least), jnp.sum(jnp.abs(least))
+            return values - total <= EXACT_VALUE_ULPS * machine_eps(values) * size
         if self.loss.family != "gaussian":
             return super().exact_fits(values)
         x = jnp.zeros(self.shape, values.dtype)
         pred = jnp.zeros(self.pred_shape, values.dtype)
         return is_exact_fit(values, self.value(x, pred))
+
+    def exact_value(self) -> Numeric:
+        """The sum of the least losses of the targets."""
+        least = self._least_losses()
+        return super().exact_value() if least is None else jnp.sum(least)
+
+    def _least_losses(self) -> Array | None:
+        least = self.loss.least(self.y)
+        return None if least is None else self.weight(least)
 
     # ---- as a sum over samples ----
 

@@ -92,6 +92,10 @@ class Objective(Protocol):
         none where f does not tell."""
         return jnp.zeros(values.shape, bool)
 
+    def exact_value(self) -> Numeric:
+        """f of an exact fit, where :meth:`exact_fits` tells which these are."""
+        return 0.0
+
 
 @runtime_checkable
 class SumOverSamples(Objective, Protocol):

@@ -27,10 +27,12 @@ class Resamples(NamedTuple):
     Attributes:
         results: a :class:`Result` with a first axis of resamples.
         coefficients: the minimisers on their supports; None where they are not asked for.
+        exact: bool (B,), which of the results are exact fits, but for rounding errors.
     """
 
     results: Result
     coefficients: Array | None
+    exact: Array
 
 
 def solve_resamples(
@@ -64,7 +66,7 @@ def solve_resamples(
     results = padding.restore(found.results)
     if solver is None:
         results = replace(results, solver=describe_solver(problem.solver))
-    return Resamples(results, coefficients)
+    return Resamples(results, coefficients, found.exact)
 
 
 def _solve_resamples(problem: Problem, factors: Array, keys: PRNGKey, refits: bool) -> Resamples:
@@ -72,6 +74,6 @@ def _solve_resamples(problem: Problem, factors: Array, keys: PRNGKey, refits: bo
         objective: Any = problem.objective.reweight(factors)  # type: ignore[attr-defined]
         result = solve_prepared(replace(problem, objective=objective), None, key)
         coefficients = refit(objective, result.support, result.x).x if refits else None
-        return Resamples(result, coefficients)
+        return Resamples(result, coefficients, objective.exact_fits(result.value))
 
     return jax.vmap(run)(factors, keys)

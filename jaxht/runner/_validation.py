@@ -123,7 +123,8 @@ def validate_prepared(
 
     losses, errors = jax.vmap(evaluate)(results.x)
     losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
-    losses = jnp.where(held_out.exact_fits(losses), 0, losses)
+    is_exact = held_out.exact_fits(losses)
+    losses = jnp.where(is_exact, held_out.exact_value(), losses)
     k = least_of(ks, losses)
     k_1se = least_of(ks, losses, errors)
     return Validation(k, k_1se, losses, errors, results)

@@ -1,11 +1,13 @@
 """Selections from random samples: stability selection, and the bootstrap."""
 
+import warnings
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxht._checks import check_kind
+from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import pytree
 from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
@@ -112,6 +114,9 @@ def stability_selection(
         ValueError: for an objective that is no linear model, and where :func:`jaxht.solve` raises
         it.
 
+    Warns: where halves are fitted exactly, as without noise, or with few distinct samples: items that
+    join after that are those of rounding errors. Not within a trace.
+
     Cost: 2 ``num_pairs`` runs side by side; a shared A is not copied.
 
     Source: Meinshausen & Bühlmann 2010; complementary pairs: Shah & Samworth 2013.
@@ -137,7 +142,10 @@ def stability_selection(
 
     keys = jax.random.split(key, 3 * num_pairs)
     halves = jax.vmap(divide)(keys[:num_pairs]).reshape(2 * num_pairs, -1).astype(dtype)
-    results, _ = solve_resamples(model, halves, constraint, solver, keys[num_pairs:], stop)
+    results, _, is_exact = solve_resamples(
+        model, halves, constraint, solver, keys[num_pairs:], stop
+    )
+    _warn_of_exact_fits(is_exact)
     frequencies = _frequencies(model, constraint, results.x)
     return Stability(frequencies, jnp.sum(frequencies), results)
 
@@ -237,9 +245,10 @@ def bootstrap(
 
     keys = jax.random.split(key, 2 * num_resamples)
     counts = jax.vmap(draw)(keys[:num_resamples])
-    results, coefficients = solve_resamples(
+    results, coefficients, is_exact = solve_resamples(
         model, counts, constraint, solver, keys[num_resamples:], stop, refits=True
     )
+    _warn_of_exact_fits(is_exact)
     return Bootstrap(_frequencies(model, constraint, coefficients), coefficients, results)
 
 
@@ -268,6 +277,19 @@ class _Units(NamedTuple):
     def of_samples(self, v: Array) -> Array:
         """The entries (..., n) of units for the samples in these."""
         return v if self.number is None else v[..., self.number]
+
+
+def _warn_of_exact_fits(is_exact: Array) -> None:
+    """Warn of items that rounding errors may have selected, as far as that is known."""
+    known = known_values(is_exact)
+    if known is None or not np.any(known):
+        return
+    warnings.warn(
+        f"{np.count_nonzero(known)} of {known.size} resamples are fitted exactly, but for rounding "
+        "errors: items beyond an exact fit are selected by these, and their frequencies mean "
+        "nothing; give a smaller k",
+        stacklevel=4,
+    )
 
 
 def _frequencies(model: LinearModel, constraint: SelectionConstraint, xs: Array) -> Array:

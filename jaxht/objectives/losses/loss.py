@@ -69,6 +69,10 @@ class Loss(Protocol):
         """The sample size n of a likelihood, a scalar."""
         return jnp.sum(weights)
 
+    def least(self, y: Array) -> Array | None:
+        """``min_u l(u; y)``, where the deviance compares with it, else None."""
+        return None
+
     def deviance(self, u: Array, y: Array, weights: Array) -> Array:
         """``-2 log L`` at the most likely dispersion, up to a number that does not depend on u."""
         return 2 * jnp.sum(weights * self.value(u, y))

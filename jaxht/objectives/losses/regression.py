@@ -148,6 +148,10 @@ class PoissonLoss(ScalarLoss):
         """``exp(u)``."""
         return jnp.exp(u)
 
+    def least(self, y: Array) -> Array:
+        """``y - y log y``, at ``u = log y``."""
+        return y - xlogy(y, y)
+
     def value_size(self, u: Array, y: Array) -> Array:
         """``exp(u) + |y u|``."""
         return jnp.exp(u) + jnp.abs(y * u)
@@ -222,6 +226,10 @@ class GammaLoss(ScalarLoss):
     def curvature(self, u: Array, y: Array) -> Array:
         """``y exp(-u)``."""
         return y * jnp.exp(-u)
+
+    def least(self, y: Array) -> Array:
+        """``1 + log y``, at ``u = log y``."""
+        return 1 + jnp.log(y)
 
     def value_size(self, u: Array, y: Array) -> Array:
         """``y exp(-u) + |u|``."""
