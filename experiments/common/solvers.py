@@ -34,7 +34,9 @@ def svrg(objective: LeastSquares, k: Any) -> Solver:
     return jaxht.HTSVRG(twice_over_curvature(objective) / objective.num_samples)
 
 
-def _times_over_curvature(solver: type[Solver], factor: float, objective: Any, k: Any) -> Solver:
+def _times_over_curvature(
+    solver: Callable[[Any], Solver], factor: float, objective: Any, k: Any
+) -> Solver:
     """Return GraHTP or FGraHTP with eta = factor / M_2k."""
     return solver(2 * factor * spectral.restricted_step_size(objective, k))
 

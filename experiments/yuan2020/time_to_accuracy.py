@@ -383,7 +383,7 @@ def stochastic_before_batch(times: Times) -> Judge:
         text = f"SDIHT faster in {wins} of {batch.size} cases"
         if known.any():
             text += f", by a factor of {float((batch / stochastic).where(known).median()):.2g} in the median"
-        either = (np.isfinite(batch) | np.isfinite(stochastic)).values
+        either = np.asarray(np.isfinite(batch) | np.isfinite(stochastic))
         return Finding.of(text, *(stochastic < batch).values[either])
 
     return judge
