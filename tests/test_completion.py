@@ -183,3 +183,11 @@ def test_a_noisy_matrix_ends_where_alternation_ends():
 def test_what_cannot_be(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_infinite_entries_end_at_once():
+    """Of LAPACK, singular values of an infinite matrix are a loop without end."""
+    Y = np.outer(np.arange(1.0, 9), np.arange(1.0, 7)).astype(np.float32)
+    Y[0, 0] = np.inf
+    result = jaxht.solve(jaxht.matrix_completion(Y), jaxht.LowRank(1))
+    assert result.reason == "INVALID_DATA"

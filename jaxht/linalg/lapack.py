@@ -56,6 +56,8 @@ def triangular_factor(x: Array) -> Array:
 @_factorisation
 def svd(x: Array) -> tuple[Array, Array, Array]:
     """U, s and V' of the reduced singular value decomposition of x (m, n)."""
+    # LAPACK does not end where entries are infinite; of NaN it makes NaN.
+    x = jnp.where(jnp.all(jnp.isfinite(x)), x, jnp.nan)
     U, s, Vt = jnp.linalg.svd(x, full_matrices=False)
     return U, s, Vt
 
