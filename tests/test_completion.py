@@ -191,3 +191,13 @@ def test_infinite_entries_end_at_once():
     Y[0, 0] = np.inf
     result = jaxht.solve(jaxht.matrix_completion(Y), jaxht.LowRank(1))
     assert result.reason == "INVALID_DATA"
+
+
+def test_rank_0():
+    Y = np.outer(np.arange(1.0, 9), np.arange(1.0, 7)).astype(np.float32)
+    Y[0, 0] = np.nan
+    f = jaxht.matrix_completion(Y)
+    for solver in (None, jaxht.IHT()):
+        result = jaxht.solve(f, jaxht.LowRank(0), solver)
+        assert result.succeeded and not np.any(result.x)
+        np.testing.assert_allclose(result.value, np.nanmean(Y**2) / 2, rtol=1e-6)

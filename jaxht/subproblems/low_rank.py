@@ -59,7 +59,7 @@ class LowRankMeasurements(LowRankProblem):
         """Minimise over the k_max^2 coordinates, where these are few; their measurements cost
         n m p k_max^2 once."""
         k = support.k_max
-        if ridge is not None or k**2 > MAX_FORMED_UNKNOWNS:
+        if ridge is not None or not 0 < k**2 <= MAX_FORMED_UNKNOWNS:
             return super().refit(support, x, ridge)
         pairs = (
             support.U[:, None, :, None] * support.V[None, :, None, :]
