@@ -81,7 +81,11 @@ def check_scalar(
 
 def check_array(name: str, value: Any, expected: str = "an array") -> None:
     """Raise ValueError unless ``value`` is an array of NumPy or JAX: lists and data frames are not
-    converted."""
+    converted, and of masked arrays the mask would be lost."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} must be {expected}; got a masked array: pass {name}.filled(...), or weights of 0"
+        )
     if not isinstance(value, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct):
         raise no_array(name, value, expected)
 

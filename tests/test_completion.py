@@ -163,6 +163,11 @@ def test_a_noisy_matrix_ends_where_alternation_ends():
     [
         (lambda: jaxht.matrix_completion(Y[0]), r"a matrix \(m, p\), .* got shape \(11,\)"),
         (lambda: jaxht.matrix_completion(Y.tolist()), r"a matrix \(m, p\), .* got list: pass"),
+        (lambda: jaxht.matrix_completion(Y.astype(str)), r"a matrix of numbers; got dtype <U"),
+        (
+            lambda: jaxht.matrix_completion(np.ma.masked_invalid(Y)),
+            "got a masked array: pass rows.filled",
+        ),
         (lambda: jaxht.matrix_completion(np.nan * Y), "an entry that is not NaN"),
         (lambda: jaxht.matrix_completion(Y, weights=np.ones(M)), r"weights must have shape \(14, "),
         (lambda: jaxht.matrix_completion(Y, np.arange(3)), "rows, columns, y and shape must be"),

@@ -370,6 +370,10 @@ WRONG = {
         r"A must be an array .*; got Frame: pass A.to_numpy\(\)",
         solved(LeastSquares(Frame(), Y, mean=False)),
     ),
+    "A has a mask": (
+        r"A must be an array; got a masked array: pass A.filled",
+        solved(LeastSquares(np.ma.masked_invalid(A), Y, mean=False)),
+    ),
     "y is a series": (
         r"y must be an array of shape \(6,\); got Frame: pass y.to_numpy\(\)",
         solved(LeastSquares(A, Frame(), mean=False)),

@@ -230,6 +230,21 @@ def test_history_and_progress():
             jaxht.LowRank(2),
             "Sparse or Groups",
         ),
+        (
+            jaxht.LeastSquares(np.full((4, 4), np.nan), np.ones(4)),
+            jaxht.Sparse(2),
+            "A must be finite",
+        ),
+        (
+            jaxht.LeastSquares(np.eye(4), np.array([1, 2, np.inf, 3])),
+            jaxht.Sparse(2),
+            r"f\(0\) must be finite; got inf",
+        ),
+        (
+            jaxht.LeastSquares(np.eye(4), np.ones(4), weights=np.zeros(4)),
+            jaxht.Sparse(2),
+            "weights that are all 0",
+        ),
     ],
 )
 def test_errors(objective, constraint, message):

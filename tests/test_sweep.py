@@ -1137,6 +1137,8 @@ def test_ctrl_c_twice_ends_a_process_that_hangs():
         ({"round_up": {"n": 8}}, "round_up"),
         ({"axes": {"trial": [1]}}, "trial"),
         ({"num_trials": 0}, "num_trials"),
+        ({"num_trials": True}, "num_trials must"),
+        ({"num_trials": None}, "num_trials must"),
         ({"workers": 0}, "workers"),
         ({"max_lanes": 0}, "max_lanes"),
         ({"memory": 0}, "memory"),
@@ -1176,7 +1178,7 @@ def test_the_values_of_an_axis_stay_exact(values, options, tmp_path):
         return {"low": cell["K"] % 1024}
 
     with x64(False):
-        for num_trials in (1, 2):
+        for num_trials in (1, np.int64(2)):
             found = sweep.run(
                 trial, {"K": values}, num_trials=num_trials, store=tmp_path, workers=1, **options
             )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from jaxht._checks import no_array
+from jaxht._checks import check_array, no_array
 from jaxht._dataclass import cast_numbers
 from jaxht._repr import describe
 from jaxht._typing import Array
@@ -106,6 +106,7 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
     if isinstance(A, Design):
         return A
     if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
+        check_array("A", A)
         return Dense(A)  # type: ignore[arg-type]
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
         return SparseMatrix.build(A)

@@ -57,10 +57,24 @@ def in_double(objective: Any, constraint: Constraint) -> tuple[Any, Any]:
         )
     if not has_perspective(constraint):
         raise ValueError(f"constraint must be Sparse or Groups; got {type(constraint).__name__}")
+    _check_finite(objective)
     constraint = constraint.prepare(objective.shape)
     if isinstance(constraint.k, jax.core.Tracer) or constraint.k_max is None:
         raise ValueError("k must be a Python int: the search runs on the host")
     return objective, constraint
+
+
+def _check_finite(objective: Any) -> None:
+    """Raise ValueError where numbers of the objective are not finite: no bound would hold."""
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(objective.design)):
+        raise ValueError("A must be finite; got NaN or infinity among its entries")
+    x = jnp.zeros(objective.shape, objective.dtype)
+    value = float(objective.value(x, objective.predict(x)))
+    if not np.isfinite(value):
+        raise ValueError(
+            f"f(0) must be finite; got {value}: look for NaN and infinity in y, the offset and the "
+            "weights, or weights that are all 0"
+        )
 
 
 MAX_GRAM = 4096  # columns of which all products are computed

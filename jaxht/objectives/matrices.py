@@ -273,6 +273,8 @@ def _read_matrix(Y: Array, options: dict[str, Any]) -> _Entries:
             "rows must be a matrix (m, p), where columns, y and shape are not given; got shape "
             f"{np.shape(Y)}"
         )
+    if not jnp.issubdtype(Y.dtype, jnp.number):
+        raise ValueError(f"rows must be a matrix of numbers; got dtype {Y.dtype}")
     shape = np.shape(Y)
     options = dict(options)
     for name in ("weights", "offset"):

@@ -189,14 +189,17 @@ def run(
         "max_lanes": max_lanes,
         "memory": memory,
     }.items():
-        if number is None:
+        if number is None and name != "num_trials":
             continue
-        if not isinstance(number, int | np.integer) or number < 1:
+        is_integer = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        if not is_integer or number < 1:
             raise ValueError(f"{name} must be an integer of at least 1; got {number}")
     if num_trials >= 2**31:
         raise ValueError(f"num_trials must be below 2^31; got {num_trials}")
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise ValueError(f"seed must be an integer in [0, 2^32); got {seed}")
+    num_trials = int(num_trials)
+    seed = int(seed)
     if trial_timeout is not None and not trial_timeout > 0:
         raise ValueError(f"trial_timeout must be positive, or None; got {trial_timeout}")
     if not (isinstance(trial, Run) or callable(trial)):

@@ -73,8 +73,8 @@ def apply_mask(
 def promote(p: Array, u: Array) -> tuple[Array, Array]:
     """Both in the dtype that holds both exactly, so that u can be -p, and ``p + u`` exactly
     zero."""
-    common = jnp.promote_types(p.dtype, u.dtype)
-    return p.astype(common), u.astype(common)
+    common = jnp.result_type(p, u)
+    return jnp.asarray(p, common), jnp.asarray(u, common)
 
 
 def run_if_due(
