@@ -60,15 +60,11 @@ class _CountedJit:
     def __init__(
         self, function: Callable[..., Any], count: ProgramCount, options: dict[str, Any]
     ) -> None:
-        self._num_traces = 0
+        self._function = function
         self._count = count
-
-        @functools.wraps(function)
-        def count_and_trace(*args: Any, **kwargs: Any) -> Any:
-            self._num_traces += 1
-            return function(*args, **kwargs)
-
-        self._jitted: Any = jax.jit(count_and_trace, **options)
+        self._options = options
+        self._num_traces = 0
+        self._jitted = self._compile_anew()
         count.register(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -79,7 +75,16 @@ class _CountedJit:
         return found
 
     def drop_programs(self) -> None:
-        self._jitted.clear_cache()
+        # Calls of it that have not ended keep theirs: a cache is not emptied while it is in use.
+        self._jitted = self._compile_anew()
+
+    def _compile_anew(self) -> Any:
+        @functools.wraps(self._function)
+        def count_and_trace(*args: Any, **kwargs: Any) -> Any:
+            self._num_traces += 1
+            return self._function(*args, **kwargs)
+
+        return jax.jit(count_and_trace, **self._options)
 
 
 def bounded_jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
