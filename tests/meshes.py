@@ -4,6 +4,7 @@ inside ``jax.shard_map``; run by tests/test_meshes.py, in a process of its own.
 A line of JSON for each case: what came out, and what should.
 """
 
+import functools
 import json
 import sys
 
@@ -108,6 +109,12 @@ def paths(A, y):
 OTHERS = {"low rank": low_rank, "lanes": lanes, "derivatives": derivatives, "paths": paths}
 
 
+@functools.cache
+def on_one_device(name):
+    """The program of a case, of A and y."""
+    return jax.jit(OTHERS.get(name) or functools.partial(run, name))
+
+
 # ---- explicit axes ----
 
 
@@ -131,7 +138,7 @@ def on_explicit_mesh(name, how):
     return {
         "case": [name, how],
         "found": numbers(found),
-        "expected": numbers(jax.jit(function)(A, y)),
+        "expected": numbers(on_one_device(name)(A, y)),
         "everywhere": everywhere,
     }
 
@@ -168,7 +175,7 @@ def in_shard_map(name, how):
     mapped = jax.shard_map(block, mesh=ROW, in_specs=P("i"), out_specs=P("i"))
     mapped = jax.jit(mapped) if how == "jit" else mapped
     found = mapped(place(A, ROW, P("i")), place(y, ROW, P("i")))
-    alone = jax.jit(function)
+    alone = on_one_device(name)
     several = (0, 3, 7)
     return {
         "case": [name, how],
