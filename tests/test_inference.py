@@ -117,9 +117,8 @@ def test_weights_of_the_user_count():
     """Samples of weight 0 are in no half."""
     rng = np.random.default_rng(1)
     A, present = rng.normal(size=(30, 6)), np.arange(30) >= 15
-    f = jaxht.LeastSquares(
-        A, np.where(present, A[:, 1], 100 * A[:, 0]), weights=present.astype(float), mean=False
-    )
+    y = np.where(present, A[:, 1] + 0.01 * rng.normal(size=30), 100 * A[:, 0])
+    f = jaxht.LeastSquares(A, y, weights=present.astype(float), mean=False)
     found = jaxht.inference.stability_selection(
         f, jaxht.Sparse(1), jaxht.OLS(), key=jax.random.key(0)
     )

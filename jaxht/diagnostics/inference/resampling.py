@@ -286,8 +286,8 @@ def _warn_of_exact_fits(is_exact: Array) -> None:
         return
     warnings.warn(
         f"{np.count_nonzero(known)} of {known.size} resamples are fitted exactly, but for rounding "
-        "errors: items beyond an exact fit are selected by these, and their frequencies mean "
-        "nothing; give a smaller k",
+        "errors: if fewer than k items fit them already, rounding errors have selected the others, "
+        "whose frequencies mean nothing; then give a smaller k",
         stacklevel=4,
     )
 
