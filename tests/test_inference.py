@@ -175,6 +175,10 @@ def test_selections_among_rounding_errors_are_warned_of():
     with pytest.warns(UserWarning, match="of 10 resamples are fitted exactly"):
         select(10)
     select(3)
+    y = A[:, 0] - A[:, 4]  # which two items fit, and no fewer
+    jaxht.inference.stability_selection(
+        jaxht.LeastSquares(A, y), jaxht.Sparse(2), jaxht.OMP(), key=jax.random.key(0), num_pairs=5
+    )
 
 
 def test_the_bound():

@@ -105,8 +105,9 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
         return _shard(A, sharding)
     if isinstance(A, Design):
         return A
-    if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
+    if isinstance(A, np.ma.MaskedArray):
         check_array("A", A)
+    if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
         return Dense(A)  # type: ignore[arg-type]
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
         return SparseMatrix.build(A)

@@ -3,11 +3,13 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxht._dataclass import replace
 from jaxht._typing import Array, PRNGKey
 from jaxht.constraints import SelectionConstraint
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.runner._compile import compile_for
 from jaxht.runner._padding import crop, is_padding_enabled, pad_problem
@@ -27,7 +29,8 @@ class Resamples(NamedTuple):
     Attributes:
         results: a :class:`Result` with a first axis of resamples.
         coefficients: the minimisers on their supports; None where they are not asked for.
-        exact: bool (B,), which of the results are exact fits, but for rounding errors.
+        exact: bool (B,), which of the results are exact fits, but for rounding errors, by fewer
+            items than they have.
     """
 
     results: Result
@@ -74,6 +77,17 @@ def _solve_resamples(problem: Problem, factors: Array, keys: PRNGKey, refits: bo
         objective: Any = problem.objective.reweight(factors)  # type: ignore[attr-defined]
         result = solve_prepared(replace(problem, objective=objective), None, key)
         coefficients = refit(objective, result.support, result.x).x if refits else None
-        return Resamples(result, coefficients, objective.exact_fits(result.value))
+        constraint: Any = problem.constraint
+        is_short = jnp.sum(constraint.active(result.x)) < constraint.k
+        is_exact = objective.exact_fits(result.value)
+        is_exact &= is_short | _has_rounding_errors(result.x)
+        return Resamples(result, coefficients, is_exact)
 
     return jax.vmap(run)(factors, keys)
+
+
+def _has_rounding_errors(x: Array) -> Array:
+    """Whether an entry that is not 0 is far smaller than the largest."""
+    sizes = jnp.abs(x)
+    least = jnp.min(jnp.where(sizes > 0, sizes, jnp.inf))
+    return least <= machine_eps(x) ** 0.5 * jnp.max(sizes)

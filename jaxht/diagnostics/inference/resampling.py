@@ -285,9 +285,9 @@ def _warn_of_exact_fits(is_exact: Array) -> None:
     if known is None or not np.any(known):
         return
     warnings.warn(
-        f"{np.count_nonzero(known)} of {known.size} resamples are fitted exactly, but for rounding "
-        "errors: if fewer than k items fit them already, rounding errors have selected the others, "
-        "whose frequencies mean nothing; then give a smaller k",
+        f"{np.count_nonzero(known)} of {known.size} resamples are fitted exactly by fewer than k "
+        "items, but for rounding errors: these have selected the others, whose frequencies mean "
+        "nothing; give a smaller k",
         stacklevel=4,
     )
 
