@@ -192,7 +192,7 @@ def run(
         if number is None and name != "num_trials":
             continue
         is_integer = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        if not is_integer or number < 1:
+        if number is None or not is_integer or number < 1:
             raise ValueError(f"{name} must be an integer of at least 1; got {number}")
     if num_trials >= 2**31:
         raise ValueError(f"num_trials must be below 2^31; got {num_trials}")
