@@ -24,7 +24,7 @@ import numpy as np
 import jaxht
 from jaxht import solvers
 from tests.test_programs import solver_names
-from tests.util import compiled_quickly, quick, x64
+from tests.util import compiled_quickly, linearize, quick, x64
 
 N, D, K = 40, 12, 3
 STEP, RTOL = 1e-5, 1e-6  # of the central difference, and its relative error
@@ -209,10 +209,7 @@ def programs(problem):
             result = jaxht.solve(make(*at), constraint, jaxht.IHT(step_size=1.0), x0=x, stop=stop)
             return weigh(result.x, result.value)
 
-        value, tangents = jax.linearize(function, *at)
-        gradient = jax.linear_transpose(tangents, *at)(jnp.ones_like(value))
-        reverse = sum(jnp.vdot(g, direction) for g, direction in zip(gradient, along, strict=True))
-        return tangents(*along), reverse
+        return linearize(function, at, along)[1:]
 
     @quick
     def refit(x, at):

@@ -105,21 +105,27 @@ def host(tree):
     return jax.tree.map(np.asarray, tree)
 
 
+def linearize(function, at, along):
+    """The value, its derivatives along a direction, and by reverse mode the derivative of the sum of
+    its entries along it; the function is traced once."""
+    value, tangents = jax.linearize(function, *at)
+    gradient = jax.linear_transpose(tangents, *at)(jnp.ones_like(value))
+    reverse = sum(jnp.vdot(g, direction) for g, direction in zip(gradient, along, strict=True))
+    return value, tangents(*along), reverse
+
+
 def slopes(function, at, along, h=1e-5):
     """Along a direction, of forward mode, of reverse mode (of the sum of outputs), and the central
     difference."""
 
     @quick
-    def linearize(*at):
-        value, tangents = jax.linearize(function, *at)
-        gradient = jax.linear_transpose(tangents, *at)(jnp.ones_like(value))
-        return value, tangents(*along), gradient
+    def run(*at):
+        return linearize(function, at, along)
 
     at, along = (tuple(map(jnp.asarray, arrays)) for arrays in (at, along))
-    _, forward, gradient = linearize(*at)
-    reverse = sum(np.vdot(g, direction) for g, direction in zip(gradient, along, strict=True))
+    _, forward, reverse = run(*at)
     ahead, behind = (
-        linearize(*(a + s * h * b for a, b in zip(at, along, strict=True)))[0] for s in (1, -1)
+        run(*(a + s * h * b for a, b in zip(at, along, strict=True)))[0] for s in (1, -1)
     )
     return np.asarray(forward), reverse, np.asarray((ahead - behind) / (2 * h))
 

@@ -172,8 +172,8 @@ def circulant(kernel: Array, rows: Array | None = None) -> LinearOperator:
         counts = jnp.zeros(d, powers.dtype).at[rows].add(1)
         sums = _convolve(counts, _spectrum(powers, d).conj(), d)
         norms = jnp.sqrt(jnp.maximum(sums, 0))
-    convolution = Convolution(d, is_complex(kernel), n)
-    adjoint = ConvolutionAdjoint(d, is_complex(kernel), d)
+    convolution = Convolution(d, n)
+    adjoint = ConvolutionAdjoint(d, d)
     args = (_spectrum(kernel, d), rows)
     return LinearOperator(convolution, (n, d), args, adjoint, norms, kernel.dtype, check=False)
 
@@ -220,8 +220,8 @@ def toeplitz(column: Array, row: Array) -> LinearOperator:
     j = jnp.arange(d)
     sums = below_sums[jnp.maximum(n - j, 0)] + above_sums[j] - above_sums[jnp.maximum(j - n, 0)]
     norms = jnp.sqrt(jnp.maximum(sums, 0))
-    convolution = Convolution(length, is_complex(column), n)
-    adjoint = ConvolutionAdjoint(length, is_complex(column), d)
+    convolution = Convolution(length, n)
+    adjoint = ConvolutionAdjoint(length, d)
     args = (_spectrum(kernel, length), None)
     return LinearOperator(convolution, (n, d), args, adjoint, norms, dtype, check=False)
 
@@ -262,7 +262,6 @@ class Convolution:
     """Entries of a circular convolution of some length: those at rows, else the first ``size``."""
 
     length: int
-    is_complex: bool
     size: int
 
     def __call__(self, x: Array, spectrum: Array, rows: Array | None) -> Array:
@@ -276,7 +275,6 @@ class ConvolutionAdjoint:
     """The adjoint of :class:`Convolution`, of which the first ``size`` entries are kept."""
 
     length: int
-    is_complex: bool
     size: int
 
     def __call__(self, r: Array, spectrum: Array, rows: Array | None) -> Array:

@@ -31,7 +31,8 @@ def is_complex(v: Any) -> bool:
 def real_dtype(v: Any) -> ArrayDType:
     """The dtype of the real parts of an array, or of what else has a dtype: its own where it is
     real."""
-    return jnp.finfo(v.dtype).dtype if is_complex(v) else v.dtype
+    dtype = v.dtype
+    return jnp.finfo(dtype).dtype if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
 
 
 def check_real(objective: Any) -> None:

@@ -55,7 +55,7 @@ def _finite_or_identity(factor: Array) -> Array:
 
 
 def conjugate_gradients(
-    product: Callable[[Array], Array], b: Array, diagonal: Numeric, rtol: float, max_steps: int
+    product: Callable[[Array], Array], b: Array, diagonal: Numeric, rtol: float, max_steps: Numeric
 ) -> Array:
     """Solve ``M v = b`` for a symmetric M known by its products, with a diagonal to precondition
     (Hestenes 1952).

@@ -117,8 +117,10 @@ class LinearModel(SumOverSamples):
     def dtype(self) -> ArrayDType:
         """The dtype of A, or the default float where A contains integers; complex where y is."""
         dtype = float_dtype(self.design.dtype)
-        is_array = self.takes_complex and isinstance(self.y, np.ndarray | jax.Array)
-        if is_array and is_complex(self.y) and jnp.issubdtype(dtype, jnp.floating):
+        y = self.y
+        # What is not an array is refused where the objective is prepared.
+        is_array = self.takes_complex and isinstance(y, np.ndarray | jax.Array)
+        if is_array and np.iscomplexobj(y) and jnp.issubdtype(dtype, jnp.floating):
             return np.result_type(dtype, np.complex64)
         return dtype
 
@@ -153,7 +155,8 @@ class LinearModel(SumOverSamples):
         dtype = model.real_dtype
         if dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"A must be float32 or float64 (or integer); got {dtype}")
-        if is_complex(model):
+        is_real = model.dtype == dtype
+        if not is_real:
             model = _check_complex(model)
         _check_samples(model)
         shapes = {"l2": model.shape, "weights": model.weights_shape(shape[0]), "strata": shape[:1]}
@@ -705,7 +708,8 @@ class LeastSquares(LinearModel):
     @property
     def is_compressible(self) -> bool:
         """Whether the design is an array of real numbers."""
-        return self.design.dense_array is not None and not is_complex(self)
+        array = self.design.dense_array
+        return array is not None and not np.iscomplexobj(array)
 
     def compress(self) -> Self:
         r"""Least squares of the d + 1 rows of R in a QR factorisation, if there are more samples.

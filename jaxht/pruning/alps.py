@@ -2,15 +2,16 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxht._dataclass import integer, pytree
-from jaxht._loops import cond, fori_loop, while_loop
+from jaxht._loops import cond, while_loop
 from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import matmul
-from jaxht.linalg.normal_equations import ratio
+from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.pruning.layer import Layer
 
 # The penalty and the support are looked at every so many steps.
@@ -178,18 +179,14 @@ def refine(layer: Layer, mask: Array, start: Array, num_steps: Numeric) -> Array
     """
     gram = layer.gram
 
-    def step(_, carry):
-        x, residual, direction, square = carry
-        image = jnp.where(mask, matmul(gram, direction), 0)
-        length = ratio(square, jnp.sum(direction * image, axis=0))
-        x = x + length * direction
-        residual = residual - length * image
-        after = jnp.sum(residual**2, axis=0)
-        return x, residual, residual + ratio(after, square) * direction, after
+    def correct(mask: Array, residual: Array) -> Array:
+        def product(v):
+            return jnp.where(mask, matmul(gram, v), 0)
+
+        return conjugate_gradients(product, residual, 1.0, rtol=0.0, max_steps=num_steps)
 
     residual = jnp.where(mask, matmul(gram, layer.weights - start), 0)
-    carry = (start, residual, residual, jnp.sum(residual**2, axis=0))
-    return fori_loop(0, num_steps, step, carry)[0]
+    return start + jax.vmap(correct, in_axes=1, out_axes=1)(mask, residual)
 
 
 def _eigh_in_double(gram: Array) -> tuple[Array, Array]:

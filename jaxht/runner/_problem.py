@@ -94,7 +94,8 @@ def prepare(
     constraint = constraint.prepare(objective.shape)
     if solver is None:
         solver = choose_solver(objective, constraint)
-    if is_complex(objective):
+    is_real = objective.dtype == dtype
+    if not is_real:
         _check_complex(constraint, solver)
     if not constraint.stores_entries:
         check_products(objective)

@@ -182,17 +182,11 @@ def run(
     first, every = shard
     if not 0 <= first < every:
         raise ValueError(f"shard must be (i, m) with 0 <= i < m; got {shard}")
-    for name, number in {
-        "num_trials": num_trials,
-        "num_tasks": num_tasks,
-        "workers": workers,
-        "max_lanes": max_lanes,
-        "memory": memory,
-    }.items():
-        if number is None and name != "num_trials":
-            continue
+    optional = {"workers": workers, "max_lanes": max_lanes, "memory": memory}
+    given = {name: number for name, number in optional.items() if number is not None}
+    for name, number in {"num_trials": num_trials, "num_tasks": num_tasks, **given}.items():
         is_integer = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        if number is None or not is_integer or number < 1:
+        if not is_integer or number < 1:
             raise ValueError(f"{name} must be an integer of at least 1; got {number}")
     if num_trials >= 2**31:
         raise ValueError(f"num_trials must be below 2^31; got {num_trials}")
