@@ -143,7 +143,7 @@ def fit_again(name: str) -> dict[str, Any]:
 
     model, encode = make(name)
     found = {}
-    for n, d in [(442, 10), (200, 150), (2000, 120)]:
+    for n, d in [(442, 10), (200, 150), (2000, 120), (250, 400), (62, 2000)]:
         X, y = table(n, d)
         target = encode(y)
         padded = median_seconds(lambda X=X, target=target: model.fit(X, target))

@@ -7,7 +7,6 @@ selected, and by empty slots of supports. The function, its values and the resul
 
 import contextlib
 import contextvars
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +19,7 @@ from jaxht.constraints import Constraint, SelectionConstraint
 from jaxht.linalg.inner_products import is_complex
 from jaxht.runner._problem import DenseStart, Problem, Start
 from jaxht.runner._result import Result
-from jaxht.runner._sizes import MAX_SMALL_SIDE, round_k_max, round_shape
+from jaxht.runner._sizes import MAX_SMALL_COLUMNS, round_k_max, round_shape
 
 __all__ = [
     "Padding",
@@ -50,8 +49,8 @@ def disable_padding() -> Iterator[None]:
 
     Outside of ``jit``, ``solve`` without a solver, ``path`` and ``choose_k`` of forward selection,
     and the estimators round shapes up to one of few sizes, so that the next data set finds a
-    compiled program: columns to 64, 128, 256 or 512 and samples to 512 or 4096; beyond 100 x 100,
-    and beyond 2^19 entries, both to an eighth of a power of two. Least squares of more samples than
+    compiled program: columns to 64 or 128 and samples to 128, 1024 or 4096; beyond 100 columns,
+    and beyond 2^19 entries, both to a sixteenth of a power of two. Least squares of more samples than
     columns are replaced by those of their QR factorisation, whose program does not depend on n.
     Results agree but for rounding.
 
@@ -97,12 +96,12 @@ class Padding(NamedTuple):
     num_columns: int | None
 
     @property
-    def num_entries(self) -> int | None:
-        """The number of entries of a design that was padded."""
+    def shape(self) -> tuple[int, int] | None:
+        """The shape of a design that was padded."""
         if not self.is_padded:
             return None
         objective: Any = self.problem.objective
-        return math.prod(objective.design.shape)
+        return objective.design.shape
 
     @property
     def is_padded(self) -> bool:
@@ -210,7 +209,7 @@ def pad_objective(objective: Any, *, compresses: bool = False, is_cheap: bool = 
     if n * d > MAX_PADDED_ENTRIES:
         return None
     is_compressed = compresses and objective.is_compressible
-    has_fewer = d <= MAX_SMALL_SIDE or n >= COMPRESSION_RATIO * d
+    has_fewer = d <= MAX_SMALL_COLUMNS or n >= COMPRESSION_RATIO * d
     if is_compressed and has_fewer and n * d * d <= MAX_COMPRESSION:
         objective = objective.compress()
         n = objective.num_samples

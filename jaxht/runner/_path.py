@@ -116,7 +116,7 @@ def solve_path(
     num_ks = ks.size
     if padding.is_padded:
         ks = pad_ks(ks)
-    program = compile_for(padding.num_entries, solve_all, "options")
+    program = compile_for(padding.shape, solve_all, "options")
     length = np.int32(num_ks)
     results = call_on_device(program, padding.problem, ks, padding.x0, key, length, options=options)
     return padding.restore(results, num_ks)

@@ -61,7 +61,7 @@ def solve_resamples(
     if padding.is_padded:
         num_added = padding.problem.objective.num_samples - model.num_samples
         factors = np.pad(np.asarray(factors), ((0, 0), (0, num_added)))
-    program = compile_for(padding.num_entries, _solve_resamples, "refits")
+    program = compile_for(padding.shape, _solve_resamples, "refits")
     found = call_on_device(program, padding.problem, factors, keys, refits=refits)
     coefficients = found.coefficients
     if padding.is_padded and refits:

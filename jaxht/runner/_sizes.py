@@ -6,7 +6,7 @@ import sys
 from jaxht._rounding import round_up
 from jaxht.constraints import Constraint, SelectionConstraint
 
-__all__ = ["MAX_SMALL_SIDE", "round_k_max", "round_shape"]
+__all__ = ["MAX_SMALL_COLUMNS", "is_small_shape", "round_k_max", "round_shape"]
 
 # k_max becomes a multiple of this many entries, and of this many items. A refit with so many more
 # columns takes little longer.
@@ -15,13 +15,14 @@ ITEMS_PER_STEP = 4
 
 # Numbers of columns and of samples of small problems, whose programs take seconds to compile and
 # milliseconds to run.
-SMALL_COLUMNS = (64, 128, 256, 512)
-SMALL_SAMPLES = (1024, 4096)
+SMALL_COLUMNS = (64, 128)
+SMALL_SAMPLES = (128, 1024, 4096)
 # Entries of a padded small problem.
 MAX_SMALL_ENTRIES = 2**19
-# Beyond this many samples and columns a problem runs for longer than what a coarse size may add to
-# it: the sizes are eighths of powers of two, which adds 6 % on average.
-MAX_SMALL_SIDE = 100
+# Beyond this many columns a problem runs for longer than what a coarse size may add to it: the
+# sizes are sixteenths of powers of two, which adds 6 % on average. A search on 100 x 300, logistic,
+# takes eight times as long on 1024 x 512.
+MAX_SMALL_COLUMNS = 100
 
 
 def round_shape(n: int, d: int, is_compressed: bool, is_cheap: bool = True) -> tuple[int, int]:
@@ -35,13 +36,18 @@ def round_shape(n: int, d: int, is_compressed: bool, is_cheap: bool = True) -> t
     """
     columns = _next(SMALL_COLUMNS, d)
     samples = _next(SMALL_SAMPLES, n)
-    is_small = min(n, d) <= MAX_SMALL_SIDE and columns * samples <= MAX_SMALL_ENTRIES
-    if not (is_small and is_cheap):
-        columns = round_up(d, 8, least=8)
-        samples = round_up(n, 8, least=8)
-    if is_compressed and n <= columns + 1:
+    is_small = is_cheap and d <= MAX_SMALL_COLUMNS and columns * samples <= MAX_SMALL_ENTRIES
+    if not is_small:
+        columns = round_up(d, 16, least=8)
+        samples = round_up(n, 16, least=8)
+    if is_compressed and (is_small or n > d) and n <= columns + 1:
         samples = columns + 1
     return samples, columns
+
+
+def is_small_shape(shape: tuple[int, int]) -> bool:
+    """Whether a padded design is that of a small problem."""
+    return shape[1] <= SMALL_COLUMNS[-1] and math.prod(shape) <= MAX_SMALL_ENTRIES
 
 
 def _next(sizes: tuple[int, ...], size: int) -> int:

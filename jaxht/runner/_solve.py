@@ -130,7 +130,7 @@ def _run(
     if adjoint == "none":
         problem = lax.stop_gradient(problem)
     padding = pad_problem(problem, x0, shares=shares, pads=pads)
-    program = compile_for(padding.num_entries, solve_prepared)
+    program = compile_for(padding.shape, solve_prepared)
     return padding.restore(call_on_device(program, padding.problem, padding.x0, key))
 
 

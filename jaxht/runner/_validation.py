@@ -222,9 +222,9 @@ def _validate_padded(
         problem, known, _, key = prepare_path(train, constraint, solver, ks, None, key, stop)
         padding = pad_problem(problem, None, shares=constraint.k_max is None, pads=True)
         held_out = pad_objective(held_out.prepare())
-        if padding.num_entries is None or held_out is None:
+        if padding.shape is None or held_out is None:
             return None
-        if padding.num_entries * num_folds > MAX_ENTRIES_OF_FOLDS:
+        if math.prod(padding.shape) * num_folds > MAX_ENTRIES_OF_FOLDS:
             return None
         problems.append(padding.problem)
         held_outs.append(held_out)
@@ -233,7 +233,7 @@ def _validate_padded(
         return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
     options = Options(own_limit=stop.max_steps is None, side_by_side=True)
-    program = compile_for(padding.num_entries, _validate_folds, "options")
+    program = compile_for(padding.shape, _validate_folds, "options")
     found: Validation = call_on_device(
         program, stack(problems), stack(held_outs), pad_ks(known), key, options=options
     )
