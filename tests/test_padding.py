@@ -17,7 +17,7 @@ from jaxht.exact.problem import ReducedProblem
 from jaxht.exact.result import Solution
 from jaxht.runner._padding import pad_problem
 from jaxht.runner._problem import prepare
-from jaxht.runner._sizes import round_shape
+from jaxht.runner._sizes import is_small_shape, round_shape
 from tests.util import precision
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -312,6 +312,11 @@ def test_sizes():
     for n, d in [(10_000, 1000), (100_001, 77), (33, 60_000)]:
         samples, width = round_shape(n, d, is_compressed=False)
         assert n <= samples <= max(n + 7, 1.125 * n) and d <= width <= 1.125 * d
+    for n, d in [(442, 10), (100, 100), (3000, 100)]:
+        for is_compressed in (False, True):
+            assert is_small_shape(round_shape(n, d, is_compressed))
+    for n, d in [(2000, 120), (200, 150), (20_000, 60)]:
+        assert not is_small_shape(round_shape(n, d, is_compressed=False))
     assert {round_up(size, 8) for size in range(1024, 2049)} == set(range(1024, 2049, 128))
 
 

@@ -46,8 +46,11 @@ def round_shape(n: int, d: int, is_compressed: bool, is_cheap: bool = True) -> t
 
 
 def is_small_shape(shape: tuple[int, int]) -> bool:
-    """Whether a padded design is that of a small problem."""
-    return shape[1] <= SMALL_COLUMNS[-1] and math.prod(shape) <= MAX_SMALL_ENTRIES
+    """Whether a padded shape is one of the sizes of small problems."""
+    samples, columns = shape
+    if columns not in SMALL_COLUMNS or math.prod(shape) > MAX_SMALL_ENTRIES:
+        return False
+    return samples in SMALL_SAMPLES or samples == columns + 1
 
 
 def _next(sizes: tuple[int, ...], size: int) -> int:
