@@ -612,9 +612,10 @@ def test_what_has_no_minimiser_is_told_from_what_has_one(name, dtype):
                 assert found.status == RefitStatus.NO_MINIMISER
                 assert np.all(np.isfinite(found.x)) and np.all(np.isfinite(found.pred))
             least = fit(separable)[0]
-            value = separable.prepare().value(least.x, least.pred)
-            if name != "Poisson":
-                assert value <= 1e-3
+            f = separable.prepare()
+            at_zero = f.value(jnp.zeros_like(least.x), jnp.zeros_like(least.pred))
+            if name != "Poisson":  # whose infimum is above 0
+                assert f.value(least.x, least.pred) <= 0.02 * at_zero
             assert np.max(np.abs(least.x)) < 1e6
             assert fit(noisy)[0].converged
 

@@ -697,6 +697,32 @@ def test_growth_in_another_environment(tmp_path, monkeypatch):
     same_bits(small(tmp_path), first)
 
 
+def hypotenuse(a, b, times=lambda x, y: x * y):
+    """A trial that calls a jitted function twice: once that of the argument, once its own."""
+
+    @jax.jit
+    def square(x):
+        return times(x, x)
+
+    @jax.jit
+    def again(x):
+        return times(x, x)
+
+    other = again if b else square
+    return lambda key, cell: {"u": square(jax.random.uniform(key)) + other(cell["K"] + a)}
+
+
+def test_programs_are_compared_by_what_they_compute(tmp_path):
+    """Whether two functions of a program that are alike are one depends on what else was traced."""
+    first = small(tmp_path, trial=hypotenuse(1.0, False))
+    todo, dataset = computed(tmp_path, trial=hypotenuse(1.0, True), num_trials=6)
+    assert todo == 6
+    same_bits(dataset.isel(trial=slice(5)).drop_vars("num_trials"), first.drop_vars("num_trials"))
+    for other in (hypotenuse(2.0, True), hypotenuse(1.0, True, lambda x, y: x + y)):
+        with pytest.raises(sweep.StoreError, match="has changed"):
+            small(tmp_path, trial=other)
+
+
 # ---- damage --------------------------------------------------------------------------------------
 
 

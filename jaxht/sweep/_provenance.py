@@ -1,8 +1,11 @@
 """Where results come from: what is stored with them, and compared before a store is continued."""
 
+import functools
+import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -54,6 +57,38 @@ def to_attributes(environment: Mapping[str, Any]) -> dict[str, Any]:
         name: value if isinstance(value, str | int) else json.dumps(value)
         for name, value in environment.items()
     }
+
+
+def hash_program(text: str) -> str:
+    """Hash what a module of StableHLO computes, whatever its functions are called.
+
+    Where JAX traces a jitted function twice, the module has two functions that are alike, and other
+    numbers in the names of those that follow; whether it does depends on what else the process has
+    traced. So each call stands for the hash of what it calls.
+    """
+    bodies = {function["name"]: function[0] for function in _FUNCTION.finditer(text)}
+
+    @functools.cache
+    def hash_function(name: str) -> str:
+        def expand(symbol: re.Match[str]) -> str:
+            called = symbol[0]
+            return hash_function(called) if called != name and called in bodies else called
+
+        return _hash(_SYMBOL.sub(expand, bodies[name].replace(name, "@", 1)))
+
+    around = _FUNCTION.sub("", text)
+    return _hash(around + hash_function("@main"))
+
+
+# A symbol of MLIR, and a function with its body.
+_SYMBOL = re.compile(r'@(?:"[^"]*"|[\w.$-]+)')
+_FUNCTION = re.compile(
+    rf"^  func\.func (?:\w+ )?(?P<name>{_SYMBOL.pattern}).*?^  }}\n", re.MULTILINE | re.DOTALL
+)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _find_revision() -> str:

@@ -10,7 +10,6 @@ where lanes wait for trials that are not staged.
 
 import enum
 import functools
-import hashlib
 import itertools
 import re
 import threading
@@ -25,6 +24,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxht._typing import Array, Leaf
+from jaxht.sweep._provenance import hash_program
 from jaxht.sweep.grid import GridCell, Indices, stable_hash
 from jaxht.sweep.trials import Cell, Run, to_scalars
 
@@ -118,7 +118,7 @@ class Pool(NamedTuple):
 class _Trace(NamedTuple):
     """What the text of the program of one trial tells."""
 
-    digest: str  # hash of the text
+    digest: str  # hash of what it computes
     hides_data: bool  # whether arrays of the trial are arguments, of which the text tells nothing
     calls_host: bool  # whether it calls functions of Python, of which the text tells nothing
 
@@ -203,7 +203,7 @@ class Program:
 
         text = jax.jit(run_once).lower(self.inputs).as_text()
         return _Trace(
-            hashlib.sha256(text.encode()).hexdigest(),
+            hash_program(text),
             hides_data="jax.const = true" in text,
             calls_host=_HOST_CALL.search(text) is not None,
         )
