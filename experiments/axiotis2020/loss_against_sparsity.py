@@ -63,9 +63,8 @@ from jaxht.subproblems import refit
 INTERCEPT = "intercept"
 LASSO, REFITTED, BEST = "l1", "l1, refitted", "best"
 MAX_SUPPORTS = 4096
-SHARED = (
-    10  # sparsities up to a multiple of it share a program, whose refits are as wide as the largest
-)
+# Sparsities up to a multiple of it share a program, whose refits are as wide as the largest.
+SHARED = 20
 TOLERANCE = 1e-6  # of scikit-learn
 # From low to high, as the curves of the source appear to be, within one percent; its LASSO is that
 # of scikit-learn, not refitted.

@@ -260,15 +260,15 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
     value = f.value(w, pred)
     at_zero = jnp.abs(f.value(jnp.zeros_like(w), jnp.zeros_like(pred)))
     at_zero = jnp.where(jnp.isfinite(at_zero), at_zero, 0)
+    rounding = max(FINE_ULPS, math.sqrt(pred.size))
     # Between these f is 0 up to rounding, which may be that of larger predictions.
     least, most = (0.0, eps**0.25) if f.is_positive else (eps**1.5, eps**0.5)
 
     def attempt(state):
-        count, _, converged, _, probes, here, tau, last_move, last_slope = state
-        w, pred, value, gradient = here
+        w, pred, value, gradient = state.here
         free = region.free(w, gradient)
-        step = f.solver(w, pred, free, tau, INEXACT)(jnp.where(free, gradient, 0))
-        step = jnp.where(probes, -num_probed * last_move, step)
+        step = f.solver(w, pred, free, state.tau, INEXACT)(jnp.where(free, gradient, 0))
+        step = jnp.where(state.probes, -num_probed * state.move, step)
 
         def shorten(carry):
             share = carry[0] / 2
@@ -282,88 +282,103 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
 
         # Outside the domain of f, where it is infinite, the step is halved: a larger tau would need
         # another solve.
-        start = (jnp.full_like(tau, 2), w, pred, jnp.full_like(value, jnp.inf))
+        start = (jnp.full_like(state.tau, 2), w, pred, jnp.full_like(value, jnp.inf))
         _, trial, trial_pred, trial_value = while_loop(is_outside, shorten, start)
+        there = _Point(trial, trial_pred, trial_value, f.gradient(trial, trial_pred))
         move = trial - w
         slope = -real_vdot(gradient, move)
         size = jnp.abs(value)
-        is_near = tau <= 0.1
-        # Of decreases below its rounding, which grows as the root of the number of terms, f itself
-        # is no judge.
-        rounding = max(FINE_ULPS, math.sqrt(pred.size))
-        ulps = jnp.where(is_near & (slope <= fine * size), rounding, 8)
-        accepted = trial_value <= value - ARMIJO * slope + ulps * eps * size
-        there = _Point(trial, trial_pred, trial_value, f.gradient(trial, trial_pred))
-        falls = value - trial_value >= PROBED_SHARE * last_slope
-        falls &= last_slope >= PROBED_ULPS * eps * size
-        # After the last step f may be as low as its rounding can tell.
-        falls |= ~state.running & (trial_value <= value + eps * (rounding * size + at_zero))
-        has_room = jnp.all(trial == w - step)
         # Along columns that cancel, steps are rounding errors, which change hardly any prediction.
         farthest = _largest(trial_pred - pred)
         is_long = farthest >= jnp.minimum(PROBED_CHANGE * _largest(pred), PROBED_LENGTH)
-        # Where f rises there, a minimiser is between, however flat f is in units of the last slope.
-        noise = eps * at_zero * farthest
-        rise = real_vdot(there.gradient, trial - w)
-        is_flat = jnp.abs(rise) <= jnp.maximum(PROBED_SHARE * num_probed * last_slope, noise)
-        least_rise = fine * jnp.maximum(jnp.abs(trial_value), eps * at_zero)
-        rises = rise > jnp.where(state.running, least_rise, jnp.maximum(least_rise, noise))
-        recedes = falls & is_flat & is_long & has_room & ~rises
-        # Along what f does not depend on, as on a constant of all predictions of Cox, it is as low
-        # behind as ahead.
-        is_behind = state.recedes
-        has_risen = trial_value - value >= jnp.maximum(math.sqrt(eps) * size, FINE_ULPS * noise)
-        looks_behind = recedes & ~state.running & ~is_behind
-        recedes = jnp.where(is_behind, has_risen, recedes)
-        # Elsewhere, from so far, another refit could not tell.
-        vanishes = trial_value <= math.sqrt(eps) * at_zero
-        probed = state._replace(
-            count=state.count + 1,
-            running=state.running & ~recedes,
-            converged=state.converged & (trial_value >= value - PROBED_CHANGE * size),
-            recedes=recedes,
-            probes=looks_behind,
-            here=tree_where(recedes & ~is_behind & vanishes, there, here),
-            move=jnp.where(looks_behind, -2 * last_move, last_move),
-        )
-        here = tree_where(accepted, there, here)
 
-        # The slope decreases quadratically: once it is below (FINE eps)^2 |f|, the step just taken
-        # has made w exact. Where f itself decreases to 0 the step is compared with w, also one that
-        # only the rounding of f rejects; it does not become small where w diverges.
-        change = real_vdot(move, move)
-        square = real_vdot(here.w, here.w)
-        is_exact = is_near & (change <= fine**2 * square)
-        ended = is_exact | (is_near & accepted & (slope <= fine**2 * size))
-        # Where w has converged except for the last digits, a small step that does not decrease f is
-        # rounding.
-        # Of a w that is large, since f has no minimiser, steps look small while f still decreases.
-        is_level = (slope <= math.sqrt(eps) * size) | (size <= most * at_zero)
-        is_small = (slope <= fine * size) | (is_level & (change <= eps * square))
-        converged = is_exact | (is_small & jnp.where(accepted, is_near, converged))
-        # While steps without tau converge, each slope is far below the one before; then rounding
-        # keeps it where it is.
-        has_stalled = is_small & (tau <= MIN_TAU) & (slope >= last_slope / STALLED_RATIO)
-        ended |= converged & (~accepted | has_stalled)
-        ended |= count + 1 >= MAX_STEPS
-        is_slow = accepted & (tau <= PROBED_TAU)
-        is_slow &= (slope >= last_slope / STALLED_RATIO) & (slope <= LINEAR_RATIO * last_slope)
-        probes = is_slow & (slope <= eps**PROBED_POWER * jnp.maximum(size, at_zero))
-        probes &= not f.is_coercive
-        tau = jnp.where(accepted, jnp.maximum(tau / 100, min_tau), 10 * tau)
-        running = ~ended & (tau < MAX_TAU)
-        # Where f has become 0 up to rounding, all that is left to look at is w itself.
-        last_size = jnp.abs(here.value)
-        is_zero = (last_size >= least * at_zero) & (last_size <= most * at_zero)
-        is_zero &= at_zero > 0
-        move = jnp.where(running | ~is_zero, move, here.w / num_probed)
-        slope = jnp.where(running | ~is_zero, slope, last_size)
-        # A step that changes predictions but not f.
-        is_idle = accepted & is_long
-        probes = jnp.where(running, probes, (is_zero | is_idle) & (not f.is_coercive))
-        never = jnp.array(False)
-        taken = _State(count + 1, running, converged, never, probes, here, tau, move, slope)
-        return tree_where(state.probes, probed, taken)
+        def judge_probe():
+            falls = value - trial_value >= PROBED_SHARE * state.slope
+            falls &= state.slope >= PROBED_ULPS * eps * size
+            # After the last step f may be as low as its rounding can tell.
+            falls |= ~state.running & (trial_value <= value + eps * (rounding * size + at_zero))
+            has_room = region.bounds is None or jnp.all(trial == w - step)
+            # Where f rises there, a minimiser is between, however flat f is in units of the last
+            # slope.
+            noise = eps * at_zero * farthest
+            rise = real_vdot(there.gradient, move)
+            most_rise = jnp.maximum(PROBED_SHARE * num_probed * state.slope, noise)
+            is_flat = jnp.abs(rise) <= most_rise
+            least_rise = fine * jnp.maximum(jnp.abs(trial_value), eps * at_zero)
+            rises = rise > jnp.maximum(least_rise, jnp.where(state.running, 0, noise))
+            recedes = falls & is_flat & is_long & has_room & ~rises
+            # Along what f does not depend on, as on a constant of all predictions of Cox, it is as
+            # low behind as ahead.
+            is_behind = state.recedes
+            has_risen = trial_value - value >= jnp.maximum(math.sqrt(eps) * size, FINE_ULPS * noise)
+            looks_behind = recedes & ~state.running & ~is_behind
+            recedes = jnp.where(is_behind, has_risen, recedes)
+            # Elsewhere, from so far, another refit could not tell.
+            vanishes = trial_value <= math.sqrt(eps) * at_zero
+            return state._replace(
+                running=state.running & ~recedes,
+                converged=state.converged & (trial_value >= value - PROBED_CHANGE * size),
+                recedes=recedes,
+                probes=looks_behind,
+                here=recedes & ~is_behind & vanishes,
+                move=False,
+            )
+
+        def judge_step():
+            # Of decreases below its rounding, which grows as the root of the number of terms, f
+            # itself is no judge.
+            is_near = state.tau <= 0.1
+            ulps = jnp.where(is_near & (slope <= fine * size), rounding, 8)
+            accepted = trial_value <= value - ARMIJO * slope + ulps * eps * size
+            # The slope decreases quadratically: once it is below (FINE eps)^2 |f|, the step just
+            # taken has made w exact. Where f itself decreases to 0 the step is compared with w,
+            # also one that only the rounding of f rejects; it does not become small where w
+            # diverges.
+            change = real_vdot(move, move)
+            square = real_vdot(trial, trial)
+            is_exact = is_near & (change <= fine**2 * square)
+            ended = is_exact | (is_near & accepted & (slope <= fine**2 * size))
+            # Where w has converged except for the last digits, a small step that does not decrease
+            # f is rounding.
+            # Of a w that is large, since f has no minimiser, steps look small while f still
+            # decreases.
+            is_level = (slope <= math.sqrt(eps) * size) | (size <= most * at_zero)
+            is_small = (slope <= fine * size) | (is_level & (change <= eps * square))
+            converged = is_exact | (is_small & jnp.where(accepted, is_near, state.converged))
+            # While steps without tau converge, each slope is far below the one before; then
+            # rounding keeps it where it is.
+            is_slow = slope >= state.slope / STALLED_RATIO
+            has_stalled = is_small & (state.tau <= MIN_TAU) & is_slow
+            ended |= converged & (~accepted | has_stalled)
+            ended |= state.count + 1 >= MAX_STEPS
+            is_slow &= accepted & (state.tau <= PROBED_TAU) & (slope <= LINEAR_RATIO * state.slope)
+            probes = is_slow & (slope <= eps**PROBED_POWER * jnp.maximum(size, at_zero))
+            tau = jnp.where(accepted, jnp.maximum(state.tau / 100, min_tau), 10 * state.tau)
+            running = ~ended & (tau < MAX_TAU)
+            # Where f has become 0 up to rounding, all that is left to look at is w itself.
+            last_size = jnp.where(accepted, jnp.abs(trial_value), size)
+            is_zero = (last_size >= least * at_zero) & (last_size <= most * at_zero)
+            is_zero &= (at_zero > 0) & ~running
+            # A step that changes predictions but not f.
+            is_idle = accepted & is_long
+            probes = jnp.where(running, probes, is_zero | is_idle) & (not f.is_coercive)
+            return _State(
+                count=state.count,
+                running=running,
+                converged=converged,
+                recedes=jnp.array(False),
+                probes=probes,
+                here=accepted,
+                tau=tau,
+                move=is_zero,
+                slope=jnp.where(is_zero, last_size, slope),
+            )
+
+        judged = tree_where(state.probes, judge_probe(), judge_step())
+        here = tree_where(judged.here, there, state.here)
+        move = jnp.where(judged.move, here.w / num_probed, move)
+        move = jnp.where(state.probes, -2 * state.move, move)
+        return judged._replace(count=state.count + 1, here=here, move=move)
 
     def goes_on(state):
         return state.running | state.probes
