@@ -8,7 +8,8 @@ diagram, and `jax.vmap` runs over any of them.
     signal(key, d, K, ...)   -> x, shape (d,)
     response(key, u, ...)    -> y, shape of u = Ax
 
-Designs are gaussian, rademacher, partial_dct, toeplitz, with_spectrum and conditioned; signals
+Designs are gaussian, rademacher, partial_dct, toeplitz, with_spectrum and conditioned, and without a
+matrix partial_dct_operator, random_convolution and spread_spectrum; signals
 gaussian_signal, sign_signal, decaying_signal and significant_signal; responses gaussian_noise and
 logistic_labels.
 
@@ -33,10 +34,12 @@ from jaxht.planted.ensembles import (
     partial_dct_operator,
     planted,
     rademacher,
+    random_convolution,
     random_graph,
     sigma_for_snr,
     sign_signal,
     significant_signal,
+    spread_spectrum,
     toeplitz,
     with_spectrum,
 )
@@ -57,10 +60,12 @@ __all__ = [
     "partial_dct_operator",
     "planted",
     "rademacher",
+    "random_convolution",
     "random_graph",
     "sigma_for_snr",
     "sign_signal",
     "significant_signal",
+    "spread_spectrum",
     "toeplitz",
     "with_spectrum",
 ]

@@ -1,6 +1,7 @@
-"""Linear operators of fast transforms and convolutions, with adjoints and the norms of their
-columns; lanes under vmap are transformed together."""
+"""Linear operators of fast transforms, convolutions and wavelets, with adjoints and the norms of
+their columns, and what puts operators together; lanes under vmap are transformed together."""
 
+from jaxht.designs.combined import diagonal, hstack, identity, vstack
 from jaxht.designs.transforms import (
     circulant,
     partial_dct,
@@ -8,5 +9,17 @@ from jaxht.designs.transforms import (
     partial_hadamard,
     toeplitz,
 )
+from jaxht.designs.wavelets import wavelet
 
-__all__ = ["circulant", "partial_dct", "partial_dft", "partial_hadamard", "toeplitz"]
+__all__ = [
+    "circulant",
+    "diagonal",
+    "hstack",
+    "identity",
+    "partial_dct",
+    "partial_dft",
+    "partial_hadamard",
+    "toeplitz",
+    "vstack",
+    "wavelet",
+]

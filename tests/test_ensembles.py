@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
+import scipy.linalg
 from scipy import stats
 
 import jaxht
@@ -104,6 +105,76 @@ def test_partial_dct_is_distinct_random_rows_of_the_dct_matrix(n, d):
 def test_partial_dct_needs_no_more_rows_than_there_are():
     with pytest.raises(ValueError, match="n <= d, got n = 9, d = 8"):
         ensembles.partial_dct(KEY, 9, 8)
+
+
+@pytest.mark.parametrize(("n", "d"), [(3, 8), (5, 7)])
+def test_random_convolutions_are_rows_of_circulant_unitary_matrices(n, d):
+    num = 400
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        A = ensembles.random_convolution(key, n, d)
+        r = jnp.arange(n, dtype=A.dtype)
+        return A.args[1], A @ jnp.eye(d), A.column_norms(), A.rmatvec(r)
+
+    rows, A, norms, adjoints = map(np.asarray, draw(jax.random.split(KEY, num)))
+    assert A.dtype == np.float32 and all(len(set(lane)) == n for lane in rows)
+    np.testing.assert_allclose(
+        A @ A.swapaxes(1, 2), np.tile(d / n * np.eye(n), (num, 1, 1)), atol=1e-5
+    )
+    np.testing.assert_allclose(norms, np.linalg.norm(A, axis=1), atol=1e-5)
+    np.testing.assert_allclose(adjoints, np.arange(n) @ A, atol=1e-4)
+    kernels = np.stack(
+        [
+            [A[lane, i, (rows[lane, i] - j) % d] for j in range(d)]
+            for lane in range(num)
+            for i in range(n)
+        ]
+    ).reshape(num, n, d)
+    np.testing.assert_allclose(kernels, kernels[:, :1] + np.zeros((num, n, d)), atol=1e-5)
+    phases = np.fft.fft(kernels[:, 0]) * np.sqrt(n / d)
+    np.testing.assert_allclose(np.abs(phases), 1, atol=1e-4)
+    assert_law(np.angle(phases[:, 1]), stats.uniform(-np.pi, 2 * np.pi))
+    assert_within((phases[:, 0].real > 0).sum(), binomial_bounds(num))
+
+
+def test_spread_spectrum_is_the_transform_of_signs():
+    n, shape = 4, (2, 3)
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        A = ensembles.spread_spectrum(key, n, shape)
+        return A @ jnp.eye(6), A.norms, A.rmatvec(jnp.ones(n, complex))
+
+    num = 200
+    A, norms, adjoints = map(np.asarray, draw(jax.random.split(KEY, num)))
+    assert A.dtype == np.complex64
+    np.testing.assert_allclose(norms, 1)
+    np.testing.assert_allclose(np.linalg.norm(A, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(adjoints, A.conj().sum(axis=1), atol=1e-5)
+    # Signs up to a common one: the first row of A over that of the transform is +-1.
+    F = np.kron(scipy.linalg.dft(2), scipy.linalg.dft(3)) / np.sqrt(n)
+    signs = np.stack([lane[0] / next(f for f in F if is_multiple(lane[0], f)) for lane in A])
+    np.testing.assert_allclose(signs.imag, 0, atol=1e-5)
+    np.testing.assert_allclose(np.abs(signs.real), 1, atol=1e-5)
+    assert_within((signs.real > 0).sum(), binomial_bounds(signs.size))
+    rows = np.einsum("lij,fj->lif", A * signs[:, None], F.conj())  # unit vectors, times d / n
+    np.testing.assert_allclose(np.sort(np.abs(rows)), [[[0] * 5 + [6 / n]] * n] * num, atol=1e-5)
+    assert all(len(set(lane)) == n for lane in np.abs(rows).argmax(axis=2))
+
+
+def is_multiple(row, f):
+    """Whether a row is f times signs."""
+    ratio = row / f
+    return np.allclose(ratio.imag, 0, atol=1e-4)
+
+
+def test_a_matrix_without_entries_needs_no_more_rows_than_there_are():
+    for draw in (ensembles.random_convolution, ensembles.spread_spectrum):
+        with pytest.raises(ValueError, match="n <= d, got n = 9, d = 8"):
+            draw(KEY, 9, 8)
 
 
 def test_toeplitz_covariance():

@@ -9,14 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._dataclass import cast_numbers, mixed, pytree, static
+from jaxht._checks import check_array
+from jaxht._dataclass import HOST_NUMBERS, cast_numbers, mixed, pytree, static
 from jaxht._repr import describe
-from jaxht._typing import Array, ArrayDType
+from jaxht._typing import Array, ArrayDType, Numeric
+from jaxht.designs import algebra
 from jaxht.designs.design import Design
 from jaxht.linalg.inner_products import is_complex, real_dtype, squares
 
 # Rows or columns that are computed at a time.
 UNITS_AT_A_TIME = 64
+# What multiplies an operator.
+NUMBERS = (*HOST_NUMBERS, complex, jax.Array)
 
 
 @pytree
@@ -25,6 +29,12 @@ class LinearOperator(Design):
     convolution.
 
     Refits on its supports use products alone (conjugate gradients).
+
+    Operators are put together by ``A @ B``, ``A + B``, ``A - B``, ``c * A``, ``A.H`` (the adjoint)
+    and ``A.T``, and by :func:`jaxht.operators.vstack` and :func:`jaxht.operators.hstack`; B may be
+    any design, such as ``jaxht.design(M)`` of a matrix. ``A @ x`` of an array is ``A.matvec(x)``.
+    The norms of the columns are kept where they follow: of multiples, of ``A @ B`` where A has
+    orthonormal columns or B is diagonal, and of those stacked.
 
     Args:
         product: static, linear in x, from (d,) to (n,). A function defined once compiles
@@ -81,6 +91,67 @@ class LinearOperator(Design):
             _check(self)
 
     takes_complex = True
+    __array_ufunc__ = None  # NumPy's numbers and arrays leave the operations below to this class
+
+    def __matmul__(self, other: Any) -> Any:
+        """``A @ B`` of a design, an operator; ``A @ x`` of an array (d,) or (d, c), an array."""
+        if isinstance(other, Design):
+            return _compose(self, other)
+        check_array("x", other, "an array, or a design")
+        if other.ndim not in (1, 2) or other.shape[0] != self.shape[1]:
+            d = self.shape[1]
+            raise ValueError(f"x must have shape ({d},) or ({d}, c); got {other.shape}")
+        return self.matvec(jnp.asarray(other))
+
+    def __rmatmul__(self, other: Any) -> "LinearOperator":
+        """``B @ A``, of a design B."""
+        return _compose(other, self) if isinstance(other, Design) else NotImplemented
+
+    def __add__(self, other: Any) -> "LinearOperator":
+        """``A + B``, of a design B."""
+        return _add(self, other) if isinstance(other, Design) else NotImplemented
+
+    def __radd__(self, other: Any) -> "LinearOperator":
+        """``B + A``, of a design B."""
+        return _add(other, self) if isinstance(other, Design) else NotImplemented
+
+    def __sub__(self, other: Any) -> "LinearOperator":
+        """``A - B``, of a design B."""
+        return _add(self, _scale(other, -1)) if isinstance(other, Design) else NotImplemented
+
+    def __rsub__(self, other: Any) -> "LinearOperator":
+        """``B - A``, of a design B."""
+        return _add(other, -self) if isinstance(other, Design) else NotImplemented
+
+    def __mul__(self, c: Any) -> "LinearOperator":
+        """``c A``, of a scalar, real or complex, traced."""
+        return _scale(self, c) if isinstance(c, NUMBERS) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, c: Any) -> "LinearOperator":
+        """``A / c``, of a scalar."""
+        return _scale(self, 1 / c) if isinstance(c, NUMBERS) else NotImplemented
+
+    def __neg__(self) -> "LinearOperator":
+        """``-A``."""
+        return _scale(self, -1)
+
+    @property
+    def H(self) -> "LinearOperator":
+        """The adjoint, the conjugate transpose."""
+        n, d = self.shape
+        is_unitary = n == d and algebra.is_isometry(self)
+        norms = self.norms if is_unitary else None
+        return _combine(algebra.swap, algebra.swap_adjoint, (d, n), (self,), norms)
+
+    @property
+    def T(self) -> "LinearOperator":
+        """The transpose, without conjugates: that of a real operator is its adjoint."""
+        if not is_complex(self):
+            return self.H
+        n, d = self.shape
+        return _combine(algebra.transpose, algebra.transpose_adjoint, (d, n), (self,))
 
     @property
     def has_column_norms(self) -> bool:
@@ -171,6 +242,48 @@ class LinearOperator(Design):
             self.dtype,
             check=False,
         )
+
+
+def _combine(
+    product: Callable[..., Array],
+    adjoint: Callable[..., Array],
+    shape: tuple[int, int],
+    args: tuple[Any, ...],
+    norms: Array | None = None,
+) -> LinearOperator:
+    """An operator made of others by a function of :mod:`jaxht.designs.algebra`."""
+    dtype = jnp.result_type(*(arg.dtype for arg in args))
+    return LinearOperator(product, shape, args, adjoint, norms, dtype, check=False)
+
+
+def _compose(A: Any, B: Any) -> LinearOperator:
+    if A.shape[1] != B.shape[0]:
+        raise ValueError(
+            f"the second operator must have {A.shape[1]} rows, as many as the first has columns; "
+            f"got shapes {A.shape} and {B.shape}"
+        )
+    shape = (A.shape[0], B.shape[1])
+    norms = algebra.norms_of_composition(A, B)
+    return _combine(algebra.compose, algebra.compose_adjoint, shape, (A, B), norms)
+
+
+def _add(A: Any, B: Any) -> LinearOperator:
+    if A.shape != B.shape:
+        raise ValueError(f"operators of a sum must have one shape; got {A.shape} and {B.shape}")
+    return _combine(algebra.add, algebra.add_adjoint, A.shape, (A, B))
+
+
+def _scale(A: Any, c: Numeric) -> LinearOperator:
+    if jnp.ndim(c) != 0:
+        raise ValueError(
+            f"c must be a scalar; got shape {jnp.shape(c)}: use operators.diagonal for a vector"
+        )
+    dtype = jnp.result_type(A.dtype, c)
+    is_real = not jnp.issubdtype(jnp.result_type(c), jnp.complexfloating)
+    c = jnp.asarray(c, jnp.finfo(dtype).dtype if is_real else dtype)
+    norms = algebra.known_norms(A)
+    norms = None if norms is None else jnp.abs(c) * norms
+    return _combine(algebra.scale, algebra.scale_adjoint, A.shape, (A, c), norms)
 
 
 def _check(A: LinearOperator) -> None:

@@ -160,7 +160,7 @@ def circulant(kernel: Array, rows: Array | None = None) -> LinearOperator:
         >>> [round(float(c), 3) for c in A.matvec(jnp.array([1.0, 0.0, 5.0]))]
         [11.0, 2.0]
     """
-    kernel = _check_vector("kernel", kernel)
+    kernel = check_vector("kernel", kernel)
     (d,) = kernel.shape
     powers = squares(kernel)
     if rows is None:
@@ -203,8 +203,8 @@ def toeplitz(column: Array, row: Array) -> LinearOperator:
         >>> [round(float(c), 3) for c in A.matvec(jnp.array([1.0, 0.0, 1.0]))]
         [5.0, 5.0]
     """
-    column = _check_vector("column", column)
-    row = _check_vector("row", row)
+    column = check_vector("column", column)
+    row = check_vector("row", row)
     dtype = jnp.result_type(column, row)
     column = column.astype(dtype)
     above = row[1:].astype(dtype)
@@ -369,11 +369,17 @@ def _convolve(x: Array, spectrum: Array, length: int) -> Array:
     return jnp.fft.irfft(jnp.fft.rfft(x, length) * spectrum, length)
 
 
-def _check_rows(shape: Any, rows: Any) -> tuple[int, ...]:
-    """The lengths of the axes of a signal; ValueError unless rows are indices of its entries."""
+def check_lengths(shape: Any) -> tuple[int, ...]:
+    """The lengths of the axes of a signal; ValueError unless these are ints of at least 1."""
     lengths = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
     if not lengths or not all(isinstance(m, int | np.integer) and m > 0 for m in lengths):
         raise ValueError(f"shape must be an int or a tuple of ints of at least 1; got {shape!r}")
+    return lengths
+
+
+def _check_rows(shape: Any, rows: Any) -> tuple[int, ...]:
+    """The lengths of the axes of a signal; ValueError unless rows are indices of its entries."""
+    lengths = check_lengths(shape)
     d = math.prod(lengths)
     check_array("rows", rows, "a vector of integers")
     if rows.ndim != 1 or rows.size == 0 or not jnp.issubdtype(rows.dtype, jnp.integer):
@@ -386,7 +392,8 @@ def _check_rows(shape: Any, rows: Any) -> tuple[int, ...]:
     return lengths
 
 
-def _check_vector(name: str, v: Any) -> Array:
+def check_vector(name: str, v: Any) -> Array:
+    """v as an array of floats; ValueError unless it is a vector."""
     check_array(name, v, "a vector")
     if v.ndim != 1 or v.size == 0:
         raise ValueError(f"{name} must be a vector; got shape {v.shape}")

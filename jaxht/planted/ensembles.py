@@ -1,5 +1,6 @@
 """The planted problems of :mod:`jaxht.ensembles`."""
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -12,7 +13,10 @@ from jaxht._dataclass import pytree
 from jaxht._loops import scan
 from jaxht._typing import Numeric
 from jaxht.designs import LinearOperator
+from jaxht.designs.combined import diagonal
+from jaxht.designs.transforms import circulant, partial_dft
 from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.inner_products import real_dtype
 from jaxht.linalg.lapack import eigh, inverse_cholesky
 
 # The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never
@@ -216,17 +220,105 @@ def partial_dct_operator(
     return LinearOperator(_apply_dct_rows, (n, d), (rows, scale), norms=norms, dtype=dtype)
 
 
+def random_convolution(key: Array, n: int, d: int, *, dtype: DTypeLike = float) -> LinearOperator:
+    r"""A circular convolution with a random orthonormal kernel, sampled at n random places.
+
+    .. math::
+        A = \sqrt{d / n} \; P_R F^H \operatorname{diag}(\sigma) F, \qquad |\sigma_j| = 1
+
+    The phases of sigma are uniform with ``sigma_{-j} = conj(sigma_j)``, so that A is real; sigma_0,
+    and ``sigma_{d / 2}``, are +-1. Rows have norm ``sqrt(d / n)``, and are orthogonal.
+
+    Args:
+        key: PRNG key.
+        n: the number of samples, static, at most d.
+        d: static.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        `jaxht.LinearOperator` of shape (n, d), with the norms of its columns, which are about 1.
+
+    Raises:
+        ValueError: for n > d.
+
+    Cost: a product takes two FFTs, d log d.
+
+    Source: Romberg 2009, §1.1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import ensembles
+        >>> A = ensembles.random_convolution(jax.random.key(0), 4, 8)
+        >>> round(float(jnp.linalg.norm(A.H @ jnp.array([1.0, 0.0, 0.0, 0.0]))), 4)
+        1.4142
+    """
+    row_key, phase_key = jax.random.split(key)
+    rows = _draw_rows("random_convolution", row_key, n, d)
+    angles = 2 * jnp.pi * jax.random.uniform(phase_key, (d // 2 + 1,), dtype)
+    j = jnp.arange(d // 2 + 1)
+    is_real = (j == 0) | (2 * j == d)
+    phases = jnp.where(is_real, jnp.sign(jnp.cos(angles)), jnp.exp(1j * angles))
+    kernel = jnp.fft.irfft(phases, d)
+    return circulant(math.sqrt(d / n) * kernel, rows)
+
+
+def spread_spectrum(
+    key: Array, n: int, shape: int | tuple[int, ...], *, dtype: DTypeLike = complex
+) -> LinearOperator:
+    r"""n random coefficients of the Fourier transform of a signal, an image or a volume that is
+    multiplied by random signs, so that they measure signals equally well in every sparse basis.
+
+    .. math::
+        A = \sqrt{d / n} \; P_R F \operatorname{diag}(\epsilon), \qquad \epsilon_j = \pm 1
+
+    Of signals ``W c`` it is ``A @ W``, with W by :func:`jaxht.operators.wavelet`, for example.
+
+    Args:
+        key: PRNG key.
+        n: the number of coefficients, static, at most d.
+        shape: of the signal, static: a length d, or the lengths of several axes, whose product is
+            d. x is flat, (d,).
+        dtype: of the result, complex64 or complex128. Default: JAX's default complex dtype.
+
+    Returns:
+        `jaxht.LinearOperator` of shape (n, d), with the norms of its columns, which are 1.
+
+    Raises:
+        ValueError: for n > d.
+
+    Cost: a product takes an FFT, d log d.
+
+    Source: Puy, Vandergheynst, Gribonval & Wiaux 2012, with signs for the phases.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> A = ensembles.spread_spectrum(jax.random.key(0), 5, (4, 4))
+        >>> A.shape, bool(abs(A.norms - 1).max() < 1e-6)
+        ((5, 16), True)
+    """
+    d = math.prod((shape,) if isinstance(shape, int) else shape)
+    row_key, sign_key = jax.random.split(key)
+    F = partial_dft(shape, _draw_rows("spread_spectrum", row_key, n, d), dtype=dtype)
+    return F @ diagonal(jax.random.rademacher(sign_key, (d,), real_dtype(F)))
+
+
 def _draw_dct_rows(
     key: Array, n: int, d: int, variance: Numeric | None, dtype: DTypeLike
 ) -> tuple[Array, Array]:
     """Draw n distinct rows; return them and the factor of the orthonormal transform."""
-    if n > d:
-        raise ValueError(
-            f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}"
-        )
-    rows = jax.random.permutation(key, d)[:n]
+    rows = _draw_rows("partial_dct", key, n, d)
     std = _compute_std(variance, n, dtype)
     return rows, std * jnp.sqrt(jnp.asarray(d, dtype))
+
+
+def _draw_rows(name: str, key: Array, n: int, d: int) -> Array:
+    """n of d rows, each once."""
+    if n > d:
+        raise ValueError(
+            f"{name} draws rows without replacement and needs n <= d, got n = {n}, d = {d}"
+        )
+    return jax.random.permutation(key, d)[:n]
 
 
 def _apply_dct_rows(x: Array, rows: Array, scale: Array) -> Array:
