@@ -40,6 +40,7 @@ TESTED |= {"recipe.md"}
 ALONE = [name for page in PAGES[2:] if (name := str(page.relative_to(DOCS))) not in TESTED]
 GALLERY = sorted(DOCS.glob("gallery/*.py"))
 FIRST_HOUR = {pathlib.Path(path).stem for path in TASKS.values()}
+PHANTOM = DOCS / "gallery" / "phantom.py"
 
 
 def examples(name):
@@ -118,9 +119,19 @@ def test_the_gallery_runs(page, monkeypatch):
 
     monkeypatch.setenv("MPLBACKEND", "agg")
     plt.close("all")
-    exec(compile(page.read_text(encoding="utf-8"), page, "exec"), {"__name__": "page"})
+    scope = {"__name__": "page"}
+    exec(compile(page.read_text(encoding="utf-8"), page, "exec"), scope)
+    if page == PHANTOM:
+        check_phantom(scope)
     assert plt.get_fignums() or (page.stem == "genes" and not os.environ.get("JAXHT_DATA"))
     plt.close("all")
+
+
+def check_phantom(scope):
+    """What the page says comes out."""
+    assert np.sum(np.abs(scope["W"].H @ scope["image"].ravel().astype(complex)) > 1e-4) == 3718
+    psnr = scope["psnr"]
+    assert psnr["CGIHT"] > 120 and 65 < psnr[scope["best"]] < 80 and psnr["zeros elsewhere"] < 27
 
 
 @pytest.mark.parametrize("page", GALLERY, ids=lambda page: page.stem)

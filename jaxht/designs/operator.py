@@ -11,6 +11,7 @@ from jax import lax
 
 from jaxht._checks import check_array
 from jaxht._dataclass import HOST_NUMBERS, cast_numbers, mixed, pytree, static
+from jaxht._programs import bounded_jit
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import algebra
@@ -101,7 +102,7 @@ class LinearOperator(Design):
         if other.ndim not in (1, 2) or other.shape[0] != self.shape[1]:
             d = self.shape[1]
             raise ValueError(f"x must have shape ({d},) or ({d}, c); got {other.shape}")
-        return self.matvec(jnp.asarray(other))
+        return _multiply(self, other)
 
     def __rmatmul__(self, other: Any) -> "LinearOperator":
         """``B @ A``, of a design B."""
@@ -254,6 +255,12 @@ def _combine(
     """An operator made of others by a function of :mod:`jaxht.designs.algebra`."""
     dtype = jnp.result_type(*(arg.dtype for arg in args))
     return LinearOperator(product, shape, args, adjoint, norms, dtype, check=False)
+
+
+@bounded_jit
+def _multiply(A: LinearOperator, x: Array) -> Array:
+    """``A x`` as one program, also where it is not called within another."""
+    return A.matvec(x)
 
 
 def _compose(A: Any, B: Any) -> LinearOperator:
