@@ -167,6 +167,34 @@ def test_lanes_of_operators():
     np.testing.assert_allclose(slope, jnp.sum(lanes[0]) / cs[0], rtol=1e-4)
 
 
+def test_operators_of_lineax():
+    """As docs/coming_from.md has it: the adjoint is derived, and other numbers need no compile."""
+    lineax = pytest.importorskip("lineax")
+    traced = []
+
+    def multiply(x, op):
+        traced.append(op)
+        return op.mv(x)
+
+    @quick
+    def both(A, x, r):
+        return A @ x, A.H @ r
+
+    x, r = draw(D) + 1j * draw(D), draw(N) + 1j * draw(N)
+    for _ in range(2):
+        matrix = draw(N, D) + 1j * draw(N, D)
+        op = lineax.MatrixLinearOperator(jnp.asarray(matrix)) @ lineax.DiagonalLinearOperator(
+            jnp.asarray(draw(D) + 0j)
+        )
+        shape = (op.out_size(), op.in_size())
+        A = jaxht.LinearOperator(multiply, shape, (op,), dtype=np.complex64, check=False)
+        image, adjoint = both(A @ PARTS["W"], x, r)
+        whole = np.asarray(op.as_matrix()) @ matrices()["W"]
+        np.testing.assert_allclose(image, whole @ x, atol=1e-4)
+        np.testing.assert_allclose(adjoint, whole.conj().T @ r, atol=1e-4)
+    assert len(traced) == 2  # the product, and for its adjoint
+
+
 def test_spikes_and_cosines():
     """A dictionary of two bases, with the solution of the same dictionary as an array."""
     d = 64

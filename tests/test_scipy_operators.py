@@ -93,6 +93,29 @@ def test_transforms(dtype):
     np.testing.assert_allclose(along, jax.grad(expected)(x) @ v, **tolerance)
 
 
+def test_complex_operators(dtype):
+    """Their adjoint is that of the operator, also in derivatives and under vmap."""
+    rng = np.random.default_rng(2)
+    C = A + 1j * rng.normal(size=(N, D))
+    design = jaxht.design(scipy.sparse.linalg.aslinearoperator(C))
+    assert design.dtype == np.result_type(dtype, np.complex64)
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == np.float32 else {"rtol": 1e-10}
+    x, v = (rng.normal(size=(2, D)) + 1j * rng.normal(size=(2, D))).astype(design.dtype)
+    lanes = jnp.stack([x, v])
+    np.testing.assert_allclose(quick(jax.vmap(design.matvec))(lanes), lanes @ C.T, **tolerance)
+    r = design.matvec(x)
+    assert r.dtype == design.dtype
+    np.testing.assert_allclose(design.rmatvec(r), C.conj().T @ r, **tolerance)
+    gradient = quick(jax.grad(lambda x: jnp.sum(jnp.abs(design.matvec(x)) ** 2) / 2))(x)
+    np.testing.assert_allclose(gradient.conj(), C.conj().T @ (C @ x), **tolerance)
+
+    truth = np.zeros(D, complex)
+    truth[[2, 7]] = 1 + 1j, -2
+    f = jaxht.LeastSquares(design, (C @ truth).astype(design.dtype))
+    result = jaxht.solve(f, Sparse(K), jaxht.CGIHT())
+    np.testing.assert_allclose(result.x, truth, atol=1e-4)
+
+
 def test_lanes_and_programs():
     """Lanes of targets share an operator; an operator is tested once, and compiles once."""
     products = Products()
@@ -122,8 +145,22 @@ def test_lanes_and_programs():
         (lambda: operator(rmatvec=lambda r: 2 * A.T @ r), "adjoint must be that of product"),
         (lambda: operator(matvec=lambda x: abs(A @ x)), "product must be linear in x"),
         (
-            lambda: scipy.sparse.linalg.aslinearoperator(A + 1j),
-            "A must be real, .* got an operator of dtype complex128",
+            lambda: scipy.sparse.linalg.LinearOperator(
+                (N, D), matvec=lambda x: A @ x, rmatvec=lambda r: A.T @ r, dtype="M8[s]"
+            ),
+            "A must have real or complex numbers; got an operator of dtype datetime64",
+        ),
+        (
+            lambda: scipy.sparse.linalg.LinearOperator(
+                (N, D), lambda x: A @ x.conj(), lambda r: A.T @ r.conj(), dtype=complex
+            ),
+            "product must be linear in x",
+        ),
+        (
+            lambda: scipy.sparse.linalg.LinearOperator(
+                (N, D), lambda x: 1j * A @ x, lambda r: 1j * A.T @ r, dtype=complex
+            ),
+            "adjoint must be that of product",
         ),
         (lambda: operator(matvec=lambda x: A @ x * 1j), "A.matvec must map .* got complex numbers"),
         (

@@ -64,7 +64,7 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
     once.
 
     Args:
-        A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX
+        A: (n, d) array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX
             BCOO or BCSR matrix, which are ordered by row and by column here, on the host; a
             ``scipy.sparse.linalg.LinearOperator``, or what has its ``shape``, ``matvec`` and
             ``rmatvec``; or a design, for example a :class:`LinearOperator`.
@@ -88,7 +88,7 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
 
     Raises:
         ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot
-            be seen; for an operator of SciPy that is complex, not linear, or without ``rmatvec``;
+            be seen; for an operator of SciPy that is not linear, or without ``rmatvec``;
             with a sharding, if rows or columns do not divide evenly over the shards.
 
     Cost: nothing for arrays and designs; two sorts of the entries of a sparse matrix, on the host;

@@ -31,22 +31,21 @@ def wrap_operator(A: Any) -> LinearOperator:
     """A linear operator of SciPy as a design, whose products are callbacks; tested once.
 
     Raises:
-        ValueError: for an operator that is not real, is not linear, or has no adjoint of its own.
+        ValueError: for an operator that is not linear, or has no adjoint of its own.
     """
     if len(A.shape) != 2:
         raise ValueError(f"A must have shape (n, d); got {A.shape}")
     dtype = np.dtype(A.dtype or np.float64)
-    if dtype.kind not in "fiub":
-        raise ValueError(
-            f"A must be real, complex numbers as two rows each; got an operator of dtype {dtype}"
-        )
+    if dtype.kind not in "fciub":
+        raise ValueError(f"A must have real or complex numbers; got an operator of dtype {dtype}")
     shape = (int(A.shape[0]), int(A.shape[1]))
     product = HostProduct(A, shape)
     with contextlib.suppress(TypeError):  # of what has no weak references
         if A not in _tested:
             _test(product)
             _tested.add(A)
-    own = dtype if dtype == np.float32 else float
+    default = complex if product.is_complex else float
+    own = dtype if dtype in (np.float32, np.complex64) else default
     return LinearOperator(product, shape, adjoint=product.adjoint, dtype=own, check=False)
 
 
@@ -80,8 +79,18 @@ class HostProduct:
         """The length of the product."""
         return self.shape[1] if self.is_adjoint else self.shape[0]
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether the operator has complex numbers."""
+        return np.dtype(self.operator.dtype or np.float64).kind == "c"
+
     def __call__(self, v: Array) -> Array:
-        return linear(self.call, self.adjoint.call, v, self.size)
+        if not self.is_complex:
+            return linear(self.call, self.adjoint.call, v, self.size)
+        # As a real operator, whose transpose is the real operator of the adjoint.
+        parts = jnp.concatenate([v.real, v.imag])
+        image = linear(self.call, self.adjoint.call, parts, 2 * self.size)
+        return lax.complex(image[: self.size], image[self.size :])
 
     def multiply(self, v: np.ndarray) -> np.ndarray:
         """The product of a vector, or of each of many (..., m), by the operator itself."""
@@ -93,22 +102,33 @@ class HostProduct:
             images = np.asarray(getattr(A, many)(rows.T)).T
         else:
             images = np.stack([np.asarray(one(row)) for row in rows])
-        if np.iscomplexobj(images):
+        if np.iscomplexobj(images) and not self.is_complex:
             raise ValueError("complex numbers")
         return np.ascontiguousarray(images.reshape(*v.shape[:-1], self.size), v.dtype)
 
+    def multiply_parts(self, parts: np.ndarray) -> np.ndarray:
+        """The same of complex vectors, with the real parts of all entries before the imaginary
+        ones."""
+        real, imaginary = np.split(parts, 2, axis=-1)
+        image = self.multiply(real + 1j * imaginary)
+        return np.concatenate([image.real, image.imag], axis=-1)
+
     def call(self, v: Array) -> Array:
-        """The callback, which has no derivative."""
-        return call_on_host(self.multiply, jax.ShapeDtypeStruct((self.size,), v.dtype), v)
+        """The callback, which has no derivative; of complex numbers it takes and gives parts."""
+        if not self.is_complex:
+            return call_on_host(self.multiply, jax.ShapeDtypeStruct((self.size,), v.dtype), v)
+        parts = jax.ShapeDtypeStruct((2 * self.size,), v.dtype)
+        return call_on_host(self.multiply_parts, parts, v)
 
 
 def _test(product: HostProduct) -> None:
     """Raise ValueError where a product is not linear, or has no adjoint."""
     n, d = product.shape
     adjoint = product.adjoint
+    kind = "complex" if product.is_complex else "real"
     for each, size in ((product, d), (adjoint, n)):
         try:
-            each.multiply(np.zeros(size))
+            each.multiply(np.zeros(size, complex if product.is_complex else float))
         except NotImplementedError as error:
             raise ValueError(
                 "A must have a product with its transpose: "
@@ -116,9 +136,11 @@ def _test(product: HostProduct) -> None:
             ) from error
         except ValueError as error:
             raise ValueError(
-                f"{each} must map ({size},) to ({each.size},) in real numbers; got {error}"
+                f"{each} must map ({size},) to ({each.size},) in {kind} numbers; got {error}"
             ) from error
-    check_adjoint(product.multiply, adjoint.multiply, product.shape)
+    check_adjoint(
+        product.multiply, adjoint.multiply, product.shape, takes_complex=product.is_complex
+    )
 
 
 def call_on_host(

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -94,6 +94,10 @@ class LinearOperator(Design):
     takes_complex = True
     __array_ufunc__ = None  # NumPy's numbers and arrays leave the operations below to this class
 
+    @overload
+    def __matmul__(self, other: Design) -> "LinearOperator": ...
+    @overload
+    def __matmul__(self, other: Array) -> Array: ...
     def __matmul__(self, other: Any) -> Any:
         """``A @ B`` of a design, an operator; ``A @ x`` of an array (d,) or (d, c), an array."""
         if isinstance(other, Design):
