@@ -136,6 +136,19 @@ def test_an_operator_times_arrays():
     np.testing.assert_allclose(A @ jnp.asarray(X), matrix @ X, atol=1e-5)
 
 
+def test_dtypes(dtype):
+    """Those of JAX's promotion; integers count as floats, and real vectors as complex ones."""
+    whole = jaxht.design(np.arange(6).reshape(2, 3))
+    difference = operators.partial_dct(3, ROWS[:2] // 2) - whole
+    assert difference.dtype == dtype and (2 * difference).dtype == dtype
+    A = 1j * difference
+    assert A.dtype == np.result_type(dtype, np.complex64)
+    derived = jaxht.LinearOperator(lambda x, A: A @ x, A.shape, (A,), dtype=A.dtype)
+    image = derived.H @ np.array([1, -1], dtype)
+    np.testing.assert_allclose(image, A.H @ np.array([1, -1], A.dtype), atol=1e-5)
+    np.testing.assert_allclose((A @ np.eye(3, dtype=dtype)).imag, difference @ np.eye(3), atol=1e-5)
+
+
 def test_other_numbers_need_no_compile():
     traced = []
 

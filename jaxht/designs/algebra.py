@@ -7,11 +7,12 @@ the same way share a compile.
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._typing import Array
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs.design import Design
 from jaxht.linalg.inner_products import is_complex, squares
 
@@ -168,6 +169,17 @@ def norms_of_columns(parts: tuple[Any, ...]) -> Array | None:
 def known_norms(A: Design) -> Array | None:
     """The norms of the columns where they cost no products, and no pass over a file."""
     return A.column_norms() if A.has_column_norms and A.in_memory else None
+
+
+def common_dtype(*numbers: Any) -> ArrayDType:
+    """The dtype that holds numbers of all these dtypes, or scalars: JAX's default float where all
+    are integers."""
+    known = [
+        jax.dtypes.canonicalize_dtype(each) if isinstance(each, np.dtype) else each
+        for each in numbers
+    ]
+    dtype = jnp.result_type(*known)
+    return dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
 
 
 def is_isometry(A: Any) -> bool:

@@ -108,7 +108,7 @@ def vstack(parts: Sequence[Any]) -> LinearOperator:
         designs,
         algebra.stack_rows_adjoint,
         algebra.norms_of_rows(designs),
-        _dtype(designs),
+        algebra.common_dtype(*(A.dtype for A in designs)),
         check=False,
     )
 
@@ -146,7 +146,7 @@ def hstack(parts: Sequence[Any]) -> LinearOperator:
         designs,
         algebra.stack_columns_adjoint,
         algebra.norms_of_columns(designs),
-        _dtype(designs),
+        algebra.common_dtype(*(A.dtype for A in designs)),
         check=False,
     )
 
@@ -159,8 +159,3 @@ def _designs(parts: Sequence[Any], axis: int) -> tuple[Any, ...]:
         shapes = [A.shape for A in designs]
         raise ValueError(f"parts must be designs of one number of {unit}; got shapes {shapes}")
     return designs
-
-
-def _dtype(designs: tuple[Any, ...]) -> ArrayDType:
-    dtype = jnp.result_type(*(A.dtype for A in designs))
-    return dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)

@@ -186,6 +186,8 @@ class LinearOperator(Design):
             return jax.vmap(self.rmatvec, in_axes=1, out_axes=1)(r)
         if self.adjoint is not None:
             return self.adjoint(r, *self.args)
+        if is_complex(self):
+            r = r.astype(jnp.promote_types(r.dtype, self.dtype))
         # Not jax.linear_transpose, which a product with rules of its own for vmap would refuse.
         (image,) = jax.vjp(
             lambda x: self.product(x, *self.args), jnp.zeros(self.shape[1:], r.dtype)
@@ -257,7 +259,7 @@ def _combine(
     norms: Array | None = None,
 ) -> LinearOperator:
     """An operator made of others by a function of :mod:`jaxht.designs.algebra`."""
-    dtype = jnp.result_type(*(arg.dtype for arg in args))
+    dtype = algebra.common_dtype(*(arg.dtype for arg in args))
     return LinearOperator(product, shape, args, adjoint, norms, dtype, check=False)
 
 
@@ -289,7 +291,7 @@ def _scale(A: Any, c: Numeric) -> LinearOperator:
         raise ValueError(
             f"c must be a scalar; got shape {jnp.shape(c)}: use operators.diagonal for a vector"
         )
-    dtype = jnp.result_type(A.dtype, c)
+    dtype = algebra.common_dtype(A.dtype, c)
     is_real = not jnp.issubdtype(jnp.result_type(c), jnp.complexfloating)
     c = jnp.asarray(c, jnp.finfo(dtype).dtype if is_real else dtype)
     norms = algebra.known_norms(A)

@@ -43,7 +43,8 @@ def wavelet(
         shape: of the signal, static: a length, or the lengths of several axes, whose product is d;
             each a multiple of ``2^levels``.
         name: static, ``"haar"`` or ``"dbN"``, with N of 1 to 12 vanishing moments and 2 N filter
-            coefficients h, as they are known in PyWavelets; ``"haar"`` is ``"db1"``.
+            coefficients h, those of PyWavelets; ``"haar"`` is ``"db1"``. The "periodization" there
+            begins N - 1 entries later at each level.
         levels: static, at least 1. None: as many as filter no signal shorter than h.
         dtype: static; complex ones for complex x. Default: JAX's default float.
 

@@ -14,7 +14,7 @@ from jaxht._loops import scan
 from jaxht._typing import Numeric
 from jaxht.designs import LinearOperator
 from jaxht.designs.combined import diagonal
-from jaxht.designs.transforms import circulant, partial_dft
+from jaxht.designs.transforms import check_lengths, circulant, partial_dft
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.inner_products import real_dtype
 from jaxht.linalg.lapack import eigh, inverse_cholesky
@@ -297,7 +297,7 @@ def spread_spectrum(
         >>> A.shape, bool(abs(A.norms - 1).max() < 1e-6)
         ((5, 16), True)
     """
-    d = math.prod((shape,) if isinstance(shape, int) else shape)
+    d = math.prod(check_lengths(shape))
     row_key, sign_key = jax.random.split(key)
     F = partial_dft(shape, _draw_rows("spread_spectrum", row_key, n, d), dtype=dtype)
     return F @ diagonal(jax.random.rademacher(sign_key, (d,), real_dtype(F)))
