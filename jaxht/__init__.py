@@ -76,9 +76,11 @@ from jaxht.runner import (
     validate,
 )
 from jaxht.solvers import (
+    ALPS,
     ARHT,
     CGIHT,
     DIHT,
+    FIHT,
     HSGHT,
     HTP,
     HTSAGA,
@@ -107,9 +109,11 @@ if _TYPE_CHECKING:
     from jaxht import baselines, pruning, sklearn, sweep, transforms
 
 __all__ = [
+    "ALPS",
     "ARHT",
     "CGIHT",
     "DIHT",
+    "FIHT",
     "HSGHT",
     "HTP",
     "HTSAGA",

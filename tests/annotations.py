@@ -77,7 +77,9 @@ def trace_solves():
     lanes = np.stack([y, 2 * y]), np.array([0.1, 0.2], "float32")
     for name in solver_names():
         solver = getattr(solvers, name)(**({"num_starts": 2} if name == "LocalSearch" else {}))
-        losses = ("LeastSquares",) if name == "CGIHT" else ("LeastSquares", "Logistic")
+        losses = (
+            ("LeastSquares",) if name in ("ALPS", "CGIHT", "FIHT") else ("LeastSquares", "Logistic")
+        )
         for loss in losses:
             run = functools.partial(x_of, OBJECTIVES[loss], CONSTRAINTS["Sparse"], solver)
             jax.eval_shape(jax.vmap(run, in_axes=(None, 0, 0)), A, *lanes)

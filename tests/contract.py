@@ -499,6 +499,11 @@ class Row:
 NO_SUM = "must be a sum over samples, such as FiniteSum"
 NO_DUAL = "must be a linear model of one output to have a dual"
 NO_RANK = "(?i)low.?rank"
+NO_OTHER_LOSS = {
+    "LowRank": NO_RANK,
+    "Edges": "must be LeastSquares",
+    "function": "must be LeastSquares",
+}
 
 
 def refusals(solver, **errors):
@@ -513,7 +518,7 @@ def refusals(solver, **errors):
 
 
 IHT, NIHT, OMP, OLS = jaxht.IHT(), jaxht.NIHT(), jaxht.OMP(), jaxht.OLS()
-CGIHT = jaxht.CGIHT()
+CGIHT, FIHT, ALPS = jaxht.CGIHT(), jaxht.FIHT(), jaxht.ALPS()
 OMPR, FoBa = jaxht.OMPR(), jaxht.FoBa()
 HTP, PHT, CoSaMP, GraSP = jaxht.HTP(), jaxht.PHT(r=2), jaxht.CoSaMP(), jaxht.GraSP()
 SP, ELS, ARHT = jaxht.SubspacePursuit(), jaxht.ExhaustiveLocalSearch(), jaxht.ARHT(num_cores=2)
@@ -554,13 +559,25 @@ TABLE = {
                 "squares ridge/shared/32",
                 "squares mean csr/shared/64",
                 "groups squares mean ridge operator/own/64",
+            )
+            + on(jaxht.CGIHT(theta=3.0), "squares/own/64"),
+            refusals(CGIHT, **NO_OTHER_LOSS),
+        ),
+        Row(
+            "FIHT",
+            on(
+                FIHT,
+                "squares ridge/own/32",
+                "squares mean csr/shared/64",
+                "groups squares mean ridge operator/own/64",
             ),
-            refusals(
-                CGIHT,
-                LowRank=NO_RANK,
-                Edges="must be LeastSquares",
-                function="must be LeastSquares",
-            ),
+            refusals(FIHT, **NO_OTHER_LOSS),
+        ),
+        Row(
+            "ALPS",
+            on(ALPS, "squares ridge/shared/32", "squares csr/shared/64")
+            + on(jaxht.ALPS(memory=0, debias=False), "groups squares ridge operator/own/64"),
+            refusals(ALPS, **NO_OTHER_LOSS),
         ),
         Row(
             "HTP",

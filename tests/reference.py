@@ -90,6 +90,67 @@ def niht(f, x, k, c=0.01, q=2.0):
         x = trial
 
 
+def cgiht(f, x, k, theta=None):
+    """Blanchard, Tanner & Wei 2015: CGIHT restarted, or with theta CGIHT projected; from x = 0 the
+    first length is the exact one on supp(g, k)."""
+    T, before, p, size = None, None, np.zeros_like(x), 0.0
+    restart = True
+    while True:
+        yield x
+        r = -f.gradient(x)
+        if T is None:
+            T = set(np.flatnonzero(x)) or set(largest(r, k))
+        on = np.array([i in T for i in range(len(x))])
+        r_T = np.where(on, r, 0)
+        if theta is None:
+            beta = r_T @ r_T / size if T == before else 0.0
+            p = r + beta * p
+            restart = True
+        else:
+            # After a step of steepest descent p is the residual on T, else the conjugate direction.
+            p = r_T if restart else r_T + (r_T @ r_T / size) * p
+            is_far = np.linalg.norm(r - p) > theta * np.linalg.norm(r_T)
+            restart = before is None or is_far
+        before, size = T, r_T @ r_T
+        if theta is None or restart:
+            direction = p if theta is None else r
+            p_T = np.where(on, direction, 0)
+            w = x + (r_T @ p_T / f.curvature(p_T)) * direction
+            x, T = hard_threshold(w, k), set(largest(w, k))
+        else:
+            x = x + (r_T @ r_T / f.curvature(p)) * p
+
+
+def exact_length(f, g, p):
+    """-<g, p> / p'Hp, 0 where p is."""
+    return -(g @ p) / f.curvature(p) if np.any(p) else 0.0
+
+
+def alps(f, x, k, memory=1, debias=True, expand=True):
+    """Kyrillidis & Cevher 2011, 0-ALPS and 1-ALPS; without expansion of the support FIHT, Wei
+    2015."""
+    prev = x
+    while True:
+        yield x
+        move = x - prev
+        v = x + exact_length(f, f.gradient(x), move) * move if memory else x
+        g = f.gradient(v)
+        S = set(np.flatnonzero(v))
+        if expand:
+            S |= set(largest([0.0 if i in S else g_i for i, g_i in enumerate(g)], k))
+        elif not S:
+            S = set(largest(g, k))
+        g_S = np.array([g_i if i in S else 0.0 for i, g_i in enumerate(g)])
+        mu = exact_length(f, g, -g_S)
+        # ALPS steps along g_S, and FIHT along g.
+        w = hard_threshold(v - mu * (g_S if expand else g), k)
+        prev, x = x, w
+        if debias:
+            g = f.gradient(w)
+            g_T = np.where(w != 0, g, 0)
+            x = w - exact_length(f, g, -g_T) * g_T
+
+
 def htp(f, x, k, eta):
     """Yuan, Li & Zhang 2018, Algorithm 1: yields x and the support it was minimised on; the first
     is None."""

@@ -62,6 +62,9 @@ SOLVERS = {
     "IHT-momentum": jaxht.IHT(momentum=0.3, nesterov=True),
     "NIHT": jaxht.NIHT(),
     "CGIHT": jaxht.CGIHT(),
+    "CGIHT-projected": jaxht.CGIHT(theta=3.0),
+    "FIHT": jaxht.FIHT(),
+    "ALPS": jaxht.ALPS(),
     "HTP": jaxht.HTP(),
     "HTP-backtrack": jaxht.HTP(backtrack=True),
     "PHT": jaxht.PHT(r=2),
@@ -98,7 +101,7 @@ def test_solvers_find_the_best_support_and_its_minimiser(name):
     np.testing.assert_allclose(found.value, value, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["IHT", "HTP", "OMP"])
+@pytest.mark.parametrize("name", ["IHT", "CGIHT-projected", "FIHT", "ALPS", "HTP", "OMP"])
 def test_steps_are_those_of_pairs(name):
     """Of a problem whose supports change on the way."""
     records = [

@@ -27,12 +27,14 @@ OBJECTIVES = {"least squares": jaxht.LeastSquares, "logistic": jaxht.Logistic}
 
 # Operations by solver, for each of OBJECTIVES.
 TABLE = {
+    "ALPS": (622, None),
     "ARHT": (2682, 4098),
-    "CGIHT": (551, None),
+    "CGIHT": (553, None),
     "CoSaMP": (970, 1295),
     "DIHT": (1284, 1871),
     "ExhaustiveLocalSearch": (1288, 3299),
     "ExhaustiveSearch": (798, 1166),
+    "FIHT": (622, None),
     "FoBa": (808, 1152),
     "GraSP": (1301, 1876),
     "HSGHT": (1062, 1144),

@@ -78,6 +78,12 @@ STEP_BY_STEP = [
     ),
     ("NIHT", jaxht.NIHT(), reference.niht),
     ("NIHT-careful", jaxht.NIHT(c=0.4, q=3.0), functools.partial(reference.niht, c=0.4, q=3.0)),
+    ("CGIHT", jaxht.CGIHT(), reference.cgiht),
+    ("CGIHT-projected", jaxht.CGIHT(theta=3.0), functools.partial(reference.cgiht, theta=3.0)),
+    ("FIHT", jaxht.FIHT(), functools.partial(reference.alps, expand=False)),
+    ("1-ALPS(2)", jaxht.ALPS(), reference.alps),
+    ("1-ALPS(0)", jaxht.ALPS(debias=False), functools.partial(reference.alps, debias=False)),
+    ("0-ALPS(2)", jaxht.ALPS(memory=0), functools.partial(reference.alps, memory=0)),
     ("HTP", jaxht.HTP(step_size=ETA), lambda f, x, k: (x for x, _ in reference.htp(f, x, k, ETA))),
     ("HTP-backtracking", jaxht.HTP(backtrack=True), reference.backtracking_htp),
     ("PHT", jaxht.PHT(step_size=ETA), lambda f, x, k: reference.pht(f, x, k, ETA, 1)),
@@ -120,7 +126,7 @@ def step_by_step_problems(sparse):
 
 # The sum on dense designs, and some of the rows for the mean on a sparse one that all share.
 CASES = [(*row, False) for row in STEP_BY_STEP] + [
-    (*row, True) for row in STEP_BY_STEP if row[0] in ("NIHT", "GraSP", "OMP", "OLS", "ELS")
+    (*row, True) for row in STEP_BY_STEP if row[0] in ("NIHT", "FIHT", "GraSP", "OMP", "OLS", "ELS")
 ]
 
 

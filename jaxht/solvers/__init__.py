@@ -1,5 +1,6 @@
 """One algorithm, or one family, a file."""
 
+from jaxht.solvers.alps import ALPS, FIHT
 from jaxht.solvers.arht import ARHT
 from jaxht.solvers.cgiht import CGIHT
 from jaxht.solvers.cosamp import CoSaMP, GraSP, SubspacePursuit
@@ -21,9 +22,11 @@ from jaxht.solvers.status import Status
 from jaxht.solvers.svrg import HTSVRG, SVRGHT
 
 __all__ = [
+    "ALPS",
     "ARHT",
     "CGIHT",
     "DIHT",
+    "FIHT",
     "HSGHT",
     "HTP",
     "HTSAGA",

@@ -36,9 +36,9 @@ class Status(enum.IntEnum):
     Solvers report SUPPORT_STABLE, FINISHED, NO_PROGRESS, CYCLING, INVALID_STEP_SIZE and NO_DUAL,
     the runner all others.
 
-    With MAX_STEPS, CYCLING, REFIT_FAILED and NO_MINIMISER the solvers that may increase f in a step (HTP, PHT,
-    CoSaMP, GraSP, SubspacePursuit) return the best point of the run, its start included; with all
-    other codes the last one.
+    With MAX_STEPS, CYCLING, REFIT_FAILED and NO_MINIMISER the solvers that may increase f in a step
+    (CGIHT, FIHT, ALPS, HTP, PHT, CoSaMP, GraSP, SubspacePursuit) return the best point of the run,
+    its start included; with all other codes the last one.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

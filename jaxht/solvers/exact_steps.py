@@ -1,0 +1,62 @@
+"""Steps of exact length on least squares, and what the solvers that take them ask of a problem."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from optax.tree_utils import tree_where
+
+from jaxht._typing import Array
+from jaxht.constraints import SelectionConstraint, Support, check_selection
+from jaxht.linalg.inner_products import real_vdot
+from jaxht.linalg.normal_equations import ratio
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.objective import Objective
+from jaxht.solvers.iterate import Iterate
+
+
+class ExactStep(NamedTuple):
+    """The step along a direction p to the minimum of f on it.
+
+    Attributes:
+        length: ``-<g, p> / ||A p||^2``, with the weights and the ridge of f; 0 where p = 0.
+        image: A p.
+    """
+
+    length: Array
+    image: Array
+
+
+def exact_step(objective: LinearModel, point: Iterate, g: Array, p: Array) -> ExactStep:
+    """The exact step along p from a point of gradient g. Cost: one product."""
+    # In units of the largest entry no square over- or underflows.
+    scale = jnp.max(jnp.abs(p))
+    unit = p / jnp.where(scale > 0, scale, 1)
+    image = objective.predict(unit)
+    hessian = objective.hessian(point.x, point.pred)
+    curvature = hessian.quadratic_form(unit, image)
+    return ExactStep(ratio(-real_vdot(g, unit), scale * curvature), scale * image)
+
+
+def restrict_or_all(T: Support, v: Array) -> Array:
+    """v on T; where that is 0, because x is stationary on T, which may lack items, all of v."""
+    v_T = T.restrict(v)
+    return jnp.where(jnp.any(v_T != 0), v_T, v)
+
+
+def start_support(constraint: SelectionConstraint, x0: Array, g: Array) -> Support:
+    """supp(x0), or at x0 = 0 that of the k largest entries of the gradient there."""
+    _, largest = constraint.project(-g)
+    return tree_where(jnp.any(x0 != 0), constraint.support_of(x0), largest)
+
+
+def check_least_squares(name: str, objective: Objective, constraint: SelectionConstraint) -> None:
+    """Raise ValueError unless f is least squares, and the constraint selects items without
+    bounds."""
+    check_selection(constraint)
+    is_quadratic = objective.is_linear_model and objective.loss.family == "gaussian"  # type: ignore[attr-defined]
+    if not is_quadratic:
+        raise ValueError(
+            f"objective must be LeastSquares for {name}; got {type(objective).__name__}: use NIHT"
+        )
+    if constraint.bounds is not None:
+        raise ValueError(f"bounds must be None for {name}, whose steps leave them: use NIHT")
