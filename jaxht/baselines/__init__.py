@@ -1,5 +1,5 @@
-"""What hard thresholding is compared with: l1 minimisation and approximate message passing, as
-solvers of the same frame.
+"""What hard thresholding of k entries is compared with: l1 minimisation, approximate message passing
+and thresholding at the noise, as solvers of the same frame.
 
 Their penalty or threshold takes the place of a constraint: pass ``Sparse(d)``, which leaves x free.
 """
@@ -7,5 +7,14 @@ Their penalty or threshold takes the place of a constraint: pass ``Sparse(d)``, 
 from jaxht.baselines.amp import AMP
 from jaxht.baselines.fista import FISTA
 from jaxht.baselines.state_evolution import Transition, l1_transition, predict_amp
+from jaxht.baselines.tuned import TunedIHT, tuned_sparsity
 
-__all__ = ["AMP", "FISTA", "Transition", "l1_transition", "predict_amp"]
+__all__ = [
+    "AMP",
+    "FISTA",
+    "Transition",
+    "TunedIHT",
+    "l1_transition",
+    "predict_amp",
+    "tuned_sparsity",
+]
