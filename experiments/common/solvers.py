@@ -85,6 +85,9 @@ SOLVERS = {
     "PGD": Row(lambda f, k: IHT(twice_over_curvature(f)), "PGD", NINE, relaxed=9),
     "HT-SVRG": Row(svrg, "HT-SVRG", f"{NINE}, $m = 3n$", passes=7, draws=True, relaxed=9),
     "NIHT": Row(lambda f, k: NIHT(), "NIHT", "$k = K$"),
+    "CGIHT": Row(lambda f, k: jaxht.CGIHT(), "CGIHT", "$k = K$, restarted"),
+    "FIHT": Row(lambda f, k: jaxht.FIHT(), "FIHT", "$k = K$", passes=2),
+    "ALPS": Row(lambda f, k: jaxht.ALPS(), "1-ALPS(2)", "$k = K$", passes=2),
     "HTP": Row(lambda f, k: HTP(), "HTP", COORDINATE, gathers=True),
     "HTP-backtracking": Row(
         lambda f, k: HTP(backtrack=True),
