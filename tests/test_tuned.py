@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 from scipy.stats import norm
 
 import jaxht
@@ -82,6 +83,21 @@ def test_signals_are_recovered_without_a_sparsity(dtype):
             found = jaxht.solve(f, Sparse(k, k_max=k), solver, stop=stop)
             assert found.reason == "TARGET_REACHED" and found.x.dtype == dtype
             np.testing.assert_allclose(found.x, x, atol=1e-5)
+
+
+def test_operators_and_sparse_designs():
+    rng = np.random.default_rng(4)
+    F = jaxht.operators.partial_dft(128, np.sort(rng.choice(128, 80, replace=False)))
+    signal = np.zeros(128, np.complex64)
+    signal[[5, 40, 99]] = [1, 1j, -1]
+    stop = jaxht.Stop(target_value=1e-8)
+    found = jaxht.solve(LeastSquares(F, F.matvec(signal)), Sparse(128), TunedIHT(), stop=stop)
+    assert found.reason == "TARGET_REACHED"
+    np.testing.assert_allclose(found.x, signal, atol=2e-3)
+    A, x, y = draw("float32")
+    f = LeastSquares(scipy.sparse.csr_array(A), y)
+    found = jaxht.solve(f, Sparse(D), TunedIHT(), stop=stop)
+    np.testing.assert_allclose(found.x, x, atol=2e-3)
 
 
 def test_a_share_of_noise_exceeds_the_threshold():

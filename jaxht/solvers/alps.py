@@ -20,22 +20,32 @@ from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
 from jaxht.solvers.solver import Solver, Step
 
 
+class Start(NamedTuple):
+    """The point v from which a step of :class:`FIHT` and :class:`ALPS` is taken.
+
+    Attributes:
+        point: v, without its value.
+        gradient: that of f at v.
+        support: that of v.
+    """
+
+    point: Iterate
+    gradient: Leaf
+    support: Support
+
+
 class ExtrapolatedState(NamedTuple):
     """The state of :class:`FIHT` and :class:`ALPS`.
 
     Attributes:
         gradient: that of f at x.
         support: T, that of x.
-        start: v, from which the next step is taken; without a value.
-        start_gradient: that of f at v.
-        start_support: that of v.
+        start: v.
     """
 
     gradient: Leaf
     support: Support
-    start: Iterate
-    start_gradient: Leaf
-    start_support: Support
+    start: Start
 
 
 class ExtrapolatedThresholding(Solver):
@@ -75,13 +85,8 @@ class ExtrapolatedThresholding(Solver):
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
         T = self.first_support(constraint, x0, g)
-        state = ExtrapolatedState(
-            gradient=g,
-            support=T,
-            start=Iterate(x0, pred=iterate.pred),
-            start_gradient=g,
-            start_support=self._support_of_start(T, T),
-        )
+        start = Start(Iterate(x0, pred=iterate.pred), g, T.union(T) if self.memory else T)
+        state = ExtrapolatedState(g, T, start)
         return iterate, state, Info(full_gradients=1)
 
     def step(
@@ -92,10 +97,11 @@ class ExtrapolatedThresholding(Solver):
         state: ExtrapolatedState,
     ) -> Step[ExtrapolatedState]:
         """An exact step from v, threshold, an exact step on T, and the next v."""
-        v, g_v = state.start, state.start_gradient
-        S = self.active(constraint, state.start_support, g_v)
-        mu = exact_step(objective, v, g_v, -restrict_or_all(S, g_v)).length
-        w, T = constraint.project(v.x - mu * g_v)
+        v = state.start
+        S = self.active(constraint, v.support, v.gradient)
+        direction = -restrict_or_all(S, v.gradient)
+        mu = exact_step(objective, v.point, v.gradient, direction).length
+        w, T = constraint.project(v.point.x - mu * v.gradient)
         new = evaluate(objective, w)
         g = objective.gradient(new.x, new.pred)
         if self.debias:
@@ -105,29 +111,31 @@ class ExtrapolatedThresholding(Solver):
             new = Iterate(x, objective.value(x, pred), pred)
             g = objective.gradient(x, pred)
 
-        start, start_gradient = Iterate(new.x, pred=new.pred), g
+        start = Start(Iterate(new.x, pred=new.pred), g, T)
         if self.memory:
-            move, image = new.x - iterate.x, new.pred - iterate.pred
-            curvature = objective.hessian(new.x, new.pred).quadratic_form(move, image)
-            tau = ratio(-real_vdot(g, move), curvature)
-            start = Iterate(new.x + tau * move, pred=new.pred + tau * image)
-            # The gradient of least squares is affine, so that it is extrapolated as x is.
-            start_gradient = g + tau * (g - state.gradient)
-        next_state = ExtrapolatedState(
-            gradient=g,
-            support=T,
-            start=start,
-            start_gradient=start_gradient,
-            start_support=self._support_of_start(T, state.support),
-        )
+            start = _extrapolate(objective, start, iterate, state)
         # Where the gradient is 0 a length of 0 is no failure.
-        status = check_step_size(jnp.where(jnp.any(g_v != 0), mu, 1))
+        status = check_step_size(jnp.where(jnp.any(v.gradient != 0), mu, 1))
         info = Info(full_gradients=1 + self.debias, projections=1, status=status)
-        return new, next_state, info
+        return new, ExtrapolatedState(g, T, start), info
 
-    def _support_of_start(self, T: Support, T_prev: Support) -> Support:
-        """The support of v."""
-        return T.union(T_prev) if self.memory else T
+
+def _extrapolate(
+    objective: LinearModel, new: Start, old: Iterate, state: ExtrapolatedState
+) -> Start:
+    """v of least f on the line through x+ and x.
+
+    The gradient of least squares is affine, so that it is extrapolated as x is.
+    """
+    x, pred = new.point.x, new.point.pred
+    move, image = x - old.x, pred - old.pred
+    curvature = objective.hessian(x, pred).quadratic_form(move, image)
+    tau = ratio(-real_vdot(new.gradient, move), curvature)
+    return Start(
+        point=Iterate(x + tau * move, pred=pred + tau * image),
+        gradient=new.gradient + tau * (new.gradient - state.gradient),
+        support=new.support.union(state.support),
+    )
 
 
 @pytree
