@@ -280,6 +280,20 @@ def test_tables_of_different_shapes_share_a_program(caplog):
     assert compiled.count("solve_prepared") == 1
 
 
+def test_proofs_of_different_shapes_share_programs(caplog):
+    with precision("float64"), jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for n, d in [(66, 13), (70, 15)]:
+            X, eta = columns(np.random.default_rng(n), n, d)
+            eta += 0.1 * np.random.default_rng(d).standard_normal(n)
+            best = jaxht.branch_and_bound(jaxht.LeastSquares(X, eta), Sparse(3), batch=16)
+            assert best.solutions[0].items.tolist() == [0, 1, 2]
+    compiled = re.findall(r"XLA compilation of (?:jit\()?(\w+)", caplog.text)
+    assert all(compiled.count(name) <= 1 for name in PROGRAMS_OF_PROOFS)
+
+
+PROGRAMS_OF_PROOFS = ("solve_prepared", "_evaluate_projection", "relax")
+
+
 def test_nothing_is_padded_within_a_trace():
     A = jax.random.normal(jax.random.key(0), (30, 20))
 

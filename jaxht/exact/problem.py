@@ -236,9 +236,22 @@ class FeasiblePoint(NamedTuple):
     gradient: Leaf
 
 
-@bounded_jit
 def project_and_evaluate(objective: LinearModel, constraint: Any, x: Array) -> FeasiblePoint:
-    """The projection of x: feasible, or its value would be no upper bound."""
+    """The projection of x, on the host: feasible, or its value would be no upper bound."""
+    (d,) = objective.shape
+    padded, padded_constraint = _pad(objective, constraint)
+    padded_x = np.pad(np.asarray(x), (0, padded.shape[0] - d))
+    found = jax.tree.map(np.asarray, _evaluate_projection(padded, padded_constraint, padded_x))
+    return FeasiblePoint(
+        x=found.x[:d],
+        active=found.active[: constraint.num_items((d,))],
+        value=found.value,
+        gradient=found.gradient[:d],
+    )
+
+
+@bounded_jit
+def _evaluate_projection(objective: LinearModel, constraint: Any, x: Array) -> FeasiblePoint:
     x, _ = constraint.project(jnp.asarray(x, objective.dtype))
     pred = objective.predict(x)
     value = bound_above(objective, x, pred, column_bound(objective))

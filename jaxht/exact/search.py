@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -255,10 +256,11 @@ class _Search:
         if x0 is None and float(self.objective.penalty) > 0:
             x0 = np.zeros(self.objective.shape)  # the relaxation at the root leads to better ones
         elif x0 is None:
-            x0 = solve(self.objective, self.constraint)
+            # Without its own k_max, so that problems of other sizes share a program.
+            x0 = solve(self.objective, replace(self.constraint, k_max=None))
         first = x0.x if isinstance(x0, Result) else x0
         found = project_and_evaluate(self.objective, self.constraint, first)
-        x = np.asarray(found.x)
+        x = found.x
         self.solutions = [Solution(x, np.flatnonzero(found.active), float(found.value))]
         self.use(np.arange(len(x)), self.big_m)
         node = self.problem.root(x)
@@ -280,7 +282,7 @@ class _Search:
             self.use(self.problem.columns[kept], self.problem.big_m)
         self.root_lower = min(node.lower, self.value, self.tree.closed_lower)
         best = project_and_evaluate(self.objective, self.constraint, self.solutions[0].x)
-        self.closing_ridge = find_closing_ridge(np.asarray(best.x), np.abs(best.gradient))
+        self.closing_ridge = find_closing_ridge(best.x, np.abs(best.gradient))
         self.tree.add([node], self.target)
 
     def use(self, columns: NDArray[Any], big_m: float | None) -> None:
