@@ -16,15 +16,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import xarray
 from pydantic import ValidationError
 from xarray import Dataset
 
+from experiments import summary
 from experiments.common import config, plots
 from experiments.common.claims import Finding, Paper, Section, Verdict
 from experiments.common.config import BaseConfig
 from experiments.common.registry import EXPERIMENTS, summarise
-from jaxht import sweep
+from jaxht import Status, sweep
 
 ROOT = Path(__file__).parents[1]
 CONFIGS, REPORT = ROOT / "configs", ROOT / "docs" / "report"
@@ -173,10 +175,12 @@ def page(name: str) -> str:
         kept = None if file is None else recorded(file)
         if file is not None:
             parts += _setting(file, kept)
+        if kept is not None and (ended := endings(kept.results)):
+            parts.append(f"{ended}\n")
         if section.about:
             parts.append(f"{section.about}\n")
-        if section.settings:
-            parts.append(_settings(section))
+        if file is not None and section.settings:
+            parts.append(_settings(section, load(file) if kept is None else kept.chosen))
         if section.claims:
             parts += _claims(section, kept)
         if kept is not None:
@@ -187,10 +191,41 @@ def page(name: str) -> str:
     return "\n".join(parts)
 
 
-def _settings(section: Section) -> str:
-    """Return the table of what is set otherwise than in the paper."""
+ENDED = {
+    Status.MAX_STEPS: "at the limit on steps",
+    Status.CYCLING: "in a cycle",
+    Status.DIVERGED: "diverged",
+    Status.REFIT_FAILED: "as a refit failed",
+}
+
+
+def endings(results: Dataset) -> str:
+    """Say how many runs did not end by the rule of their solver, where results hold it; else
+    nothing."""
+    if "diverged" in results:
+        share = float(results.diverged.mean())
+        return f"Of all runs {100 * share:.0f} % diverged." if share else "No run diverged."
+    if "status" not in results:
+        return ""
+    parts, status = [], results.status
+    for name in results.solver.values:
+        values = status.sel(solver=name).values.ravel()
+        known = values[np.isfinite(values)]
+        counts = Counter(Status(int(value)) for value in known if value >= Status.MAX_STEPS)
+        parts += [
+            f"{name} {number:,} of {known.size:,} {ENDED.get(how, how.name)}"
+            for how, number in sorted(counts.items())
+        ]
+    total = int(status.notnull().sum())
+    if not parts:
+        return f"All {total:,} runs ended by the rule of their solver."
+    return f"Of {total:,} runs all ended by the rule of their solver, but: {'; '.join(parts)}."
+
+
+def _settings(section: Section, chosen: BaseConfig) -> str:
+    """Return the table of what is set in the paper, and in a configuration."""
     rows = ["| setting | in the paper | here |", "|---|---|---|"]
-    rows += [f"| {' | '.join(row)} |" for row in section.settings]
+    rows += [f"| {one.what} | {one.paper} | {one.value(chosen)} |" for one in section.settings]
     return "\n".join([*rows, ""])
 
 
@@ -243,7 +278,7 @@ def _setting(file: Path, kept: Recorded | None) -> list[str]:
             for key, (then, now) in kept.changed.items()
         )
         parts.append(
-            f"**{OLDER}**: {changes}. The figure and the verdicts are of the recorded run; the "
+            f"**{OLDER}**: {changes}. The figure, the settings and the verdicts are of the recorded run; the "
             "command runs the present setting, which is still to be done.\n"
         )
     return parts
@@ -258,6 +293,21 @@ def _duration(minutes: float) -> str:
     return f"{max(1, round(minutes))} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
+def link(name: str, heading: str) -> str:
+    """Return a link to a section of the page of a paper."""
+    anchor = "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+    return f"[{heading}]({name}.md#{anchor})"
+
+
+def marked(name: str, heading: str) -> str:
+    """Return a link to a section, which says so where its results are of an older setting."""
+    (section,) = (one for one in paper(name).sections if one.heading == heading)
+    file = file_of(name, section)
+    kept = None if file is None else recorded(file)
+    older = f" *{OLDER.lower()}*" if kept is not None and kept.changed else ""
+    return f"{link(name, heading)}{older}"
+
+
 def overview() -> str:
     """Return the page that leads to the others: a row for each figure with its verdicts."""
     parts = [
@@ -266,6 +316,11 @@ def overview() -> str:
         "that it has in the paper unless its page says what was cut. `python -m experiments reproduce` runs what has "
         "not been run, `python -m experiments report` draws the figures and writes these pages from the results in "
         "`docs/report/data`. [Misprints and gaps](misprints.md) that were found on the way have a page of their own.\n",
+        "## In ten lines\n",
+        "What holds of the five papers, what does not, and what we think of it, for those who build on them. Behind "
+        "each line stand the figures on which it rests; results of an older setting are marked.\n",
+        summary.write(marked),
+        "## All verdicts\n",
         "| paper | figure or table | verdicts |\n|---|---|---|",
     ]
     for name in NAMES:
@@ -279,12 +334,7 @@ def overview() -> str:
             )
             if kept is not None and kept.changed:
                 verdicts += f" ({OLDER.lower()})"
-            anchor = "".join(
-                c for c in section.heading.lower().replace(" ", "-") if c.isalnum() or c in "-_"
-            )
             # matches anything
             authors = re.match(r"([^&]*&)?[^,]*", about.citation)[0]  # type: ignore[index]
-            parts.append(
-                f"| [{authors}]({name}.md) | [{section.heading}]({name}.md#{anchor}) | {verdicts} |"
-            )
+            parts.append(f"| [{authors}]({name}.md) | {link(name, section.heading)} | {verdicts} |")
     return "\n".join(parts) + "\n"

@@ -8,11 +8,11 @@ import pytest
 import xarray
 from click.testing import CliRunner
 
-from experiments import report
+from experiments import report, summary
 from experiments.__main__ import main
 from experiments.axiotis2020 import loss_against_sparsity, planted_pair, stuck, tradeoff
 from experiments.common import claims
-from experiments.common.claims import Claim, Finding, Paper, Section, Verdict
+from experiments.common.claims import Claim, Finding, Paper, Reason, Section, Setting, Verdict
 from experiments.shen2018 import (
     digits,
     measurements_needed,
@@ -71,6 +71,74 @@ def test_every_configuration_of_a_paper_is_in_the_report_once(name):
     assert len(set(headings)) == len(headings) and all(
         s.claims or s.questions for s in report.paper(name).sections
     )
+
+
+def sections(name):
+    """The sections of a paper that have a configuration, with what is kept of it."""
+    for section in report.paper(name).sections:
+        if section.config:
+            yield section, report.recorded(report.file_of(name, section))
+
+
+@pytest.mark.parametrize("name", report.NAMES)
+def test_what_is_set_is_listed(name):
+    """For every figure that the paper has, in short cells, whether it has been run or not."""
+    for section, kept in sections(name):
+        assert section.settings or section.about.startswith("Not in the paper")
+        for chosen in (report.load(report.file_of(name, section)), kept and kept.chosen):
+            for one in section.settings if chosen else ():
+                cells = (one.what, one.paper, one.value(chosen))
+                assert all(cell and "|" not in cell and len(cell) <= 80 for cell in cells), cells
+
+
+def test_a_setting_shows_the_configuration():
+    chosen = {"k": [1, 2, 3, 4, 5, 6, 7], "n": 20_242, "l2": 1e-5, "rho": None, "name": "a_set"}
+    shown = Setting("", "", "k: {k}; {n}, {l2}, {rho}, {name}").value(chosen.items())
+    assert shown == "k: 1 to 7, 7 values; 20,242, 1e-5, not set, a set"
+    assert Setting("", "", "{k} of 1000").value({"k": [0.5, 1000]}.items()) == "0.5, 1000 of 1000"
+
+
+@pytest.mark.parametrize("name", report.NAMES)
+def test_claims_that_do_not_hold_have_a_reason(name):
+    """Those of an older setting may have none yet."""
+    for section, kept in sections(name):
+        given = [claim.reason for claim in section.claims if claim.reason]
+        assert all(reason.startswith(tuple(Reason)) for reason in given)
+        given = [claim.reason for claim in section.claims if claim.reason]
+        assert all(reason.startswith(tuple(Reason)) for reason in given)
+        for claim, found in zip(section.claims, report.findings(section, kept), strict=True):
+            if found.verdict in (Verdict.IN_PART, Verdict.DOES_NOT_HOLD) and not kept.changed:
+                assert claim.reason.startswith(tuple(Reason)), (section.heading, claim.text)
+
+
+def test_lines_of_the_summary_rest_on_the_pages():
+    """A result that changes these words asks for another line."""
+    pages = {name: report.page(name).split("\n## ") for name in report.NAMES}
+    assert len(summary.LINES) == 10
+    for support in (support for line in summary.LINES for support in line.rests):
+        start = f"{support.heading}\n"
+        (section,) = (part for part in pages[support.paper] if part.startswith(start))
+        assert support.words and all(words in section for words in support.words), support
+
+
+def test_endings():
+    """How runs ended, with numbers by hand."""
+    results = losses_of(ARHT=[4, 3, 2, 1], ELS=[4, 3, np.nan, 1])
+    ended = results.status.where(results.loss.notnull())
+    assert report.endings(results.assign(status=ended)) == (
+        "All 7 runs ended by the rule of their solver."
+    )
+    ended[0, 0, :3] = [int(Status.MAX_STEPS), int(Status.MAX_STEPS), int(Status.CYCLING)]
+    ended[1, 0, 0] = int(Status.NO_MINIMISER)
+    assert report.endings(results.assign(status=ended)) == (
+        "Of 7 runs all ended by the rule of their solver, but: ARHT 2 of 4 at the limit on steps; "
+        "ARHT 1 of 4 in a cycle; ELS 1 of 3 NO_MINIMISER."
+    )
+    assert report.endings(stages_of("k", [4, 36], diverged=[0, 0.5])) == (
+        "Of all runs 25 % diverged."
+    )
+    assert report.endings(stages_of("k", [4, 36])) == "No run diverged."
+    assert report.endings(TABLE_1) == ""
 
 
 def test_verdicts():
@@ -732,6 +800,8 @@ def test_a_paper_is_reproduced(tmp_path, monkeypatch):
         monkeypatch.setattr(report, name, value)
     monkeypatch.setattr(report, "paper", lambda name: about)
     monkeypatch.setattr(report, "NAMES", ("yuan2018",))
+    line = summary.Line("A line.", [summary.Support("yuan2018", "Figure 1", [])])
+    monkeypatch.setattr(summary, "LINES", [line])
 
     def reproduce():
         result = CliRunner().invoke(main, ["reproduce"], catch_exceptions=False)
@@ -764,7 +834,9 @@ def test_a_paper_is_reproduced(tmp_path, monkeypatch):
     report.write()
     older = (tmp_path / "report" / "yuan2018.md").read_text(encoding="utf-8")
     assert f"**{report.OLDER}**: `num_points` was 5, and is 7." in older
-    assert report.OLDER.lower() in (tmp_path / "report" / "index.md").read_text(encoding="utf-8")
+    overview = (tmp_path / "report" / "index.md").read_text(encoding="utf-8")
+    assert f"({report.OLDER.lower()})" in overview
+    assert "1. A line. ([Figure 1](yuan2018.md#figure-1) *of an older setting*)" in overview
     assert report.OLDER not in reproduce()
     assert xarray.load_dataset(data, engine="h5netcdf").sizes["kappa"] == 7
 
@@ -804,6 +876,17 @@ def test_answers():
     assert f"with the k of least error {mean:.2f} ±" in precision_matrices.shrinkage_or_k(
         trials, None
     )
+
+    failed = ylz_trials(("failed",), 0, 0, 0, 0, 0).isel(trial=slice(4))
+    failed["failed"] = (failed.failed.dims, np.zeros(failed.failed.shape))
+    failed["failed"][1, 0, :3] = failed["failed"][1, 1, 0] = 1
+    failed["seconds"][1, 1, 2:] = np.nan
+    answer = judging.failures("p")(failed, None)
+    assert answer.endswith("p = 30: GraSP 75 %; p = 60: GraSP 50 %; p = 120: none; p = 200: none.")
+    ran = xarray.Dataset({"converged": ("dataset", [True, False])}, {"dataset": ["a_set", "b"]})
+    logistic = SimpleNamespace(model="logistic", max_steps=9)
+    assert zyf.long_run(ran, logistic) == "a set: yes; b: no, it ended at the limit of 9 steps."
+    assert "closed form" in zyf.long_run(ran, SimpleNamespace(model="regression"))
 
     dual, over = (
         np.array([[[1.0, 0.5], [1.0, 1.0]], [[0.5, 0.5], [1.0, 0.5]]]),

@@ -9,12 +9,10 @@ PAPER = Paper(
         tradeoff.TABLE_1,
         planted_pair.SECTION_5_1,
         stuck.LEMMA_5_2,
-        loss_against_sparsity.compared(
-            "Figure 1", "figure1", loss_against_sparsity.LOSSES, loss_against_sparsity.MORE_STARTS
-        ),
-        loss_against_sparsity.compared("Figure 2", "figure2", loss_against_sparsity.LOSSES),
-        loss_against_sparsity.compared("Figure 3", "figure3", loss_against_sparsity.LOSSES),
-        loss_against_sparsity.compared("Figure 4", "figure4", loss_against_sparsity.LOSSES),
+        loss_against_sparsity.FIGURE_1,
+        loss_against_sparsity.FIGURE_2,
+        loss_against_sparsity.FIGURE_3,
+        loss_against_sparsity.FIGURE_4,
         not_run(
             "Table 2",
             Claim(

@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Counts, Session, double_precision, plots
-from experiments.common.claims import EXACT, Claim, Finding, Section, needs
+from experiments.common.claims import (
+    EXACT,
+    NOT_PRINTED,
+    Claim,
+    Finding,
+    Reason,
+    Section,
+    Setting,
+    needs,
+)
 from jaxht import ARHT, IHT, OMP, OMPR, PHT, ExhaustiveLocalSearch, LeastSquares, Sparse, solve
 
 SOLVERS = {
@@ -203,6 +212,8 @@ SECTION_5_1 = Section(
             "the condition number is $\\kappa = \\rho_n^+/\\rho_n^- = O(n)$",
             linear_condition,
             printed="O(n)",
+            reason=f"{Reason.SLIP}: at level n two supports fit b, whatever the matrix, so $\\rho^- = 0$ "
+            "([misprints](misprints.md))",
         ),
         Claim(
             "Conjecture 5.1: no polynomial algorithm has $s = O(s^* \\kappa^{1-\\delta})$",
@@ -211,4 +222,9 @@ SECTION_5_1 = Section(
     ],
     "The paper has no figure of it. It refers to Foster, Karloff & Thaler 2015 for the matrix; the instance "
     "here has N + 2 columns and the properties that the paper lists.",
+    settings=[
+        Setting("matrix", "Appendix B of Foster et al. 2015 (§5.1)", "with the properties listed"),
+        Setting("columns, n", NOT_PRINTED, "N + 2, N = {N}"),
+        Setting("start", NOT_PRINTED, "0, and k of the first N columns"),
+    ],
 )

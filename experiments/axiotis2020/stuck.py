@@ -15,7 +15,7 @@ from pydantic import Field
 from xarray import Dataset
 
 from experiments.common import BaseConfig, Count, Positive, Session, double_precision, plots
-from experiments.common.claims import EXACT, Claim, Finding, Section, Verdict, needs
+from experiments.common.claims import EXACT, Claim, Finding, Section, Setting, Verdict, needs
 from jaxht import ARHT, OMPR, ExhaustiveLocalSearch, LeastSquares, Sparse, Stop, trace
 from jaxht.solvers.solver import Solver
 
@@ -169,4 +169,10 @@ LEMMA_5_2 = Section(
         Claim("with regularisation (Theorem 3.1), $O(s^* \\kappa)$ is sufficient", regularised),
     ],
     "The paper has no figure of it.",
+    settings=[
+        Setting("κ", "any even integer (Lemma 5.2)", "{kappa}"),
+        Setting("$s^*$", "any (Lemma 5.2)", "{sparsity}"),
+        Setting("δ", "small, positive (Lemma 5.2)", "{delta}"),
+        Setting("steps", "a fixed number (§5.2)", "{num_steps}"),
+    ],
 )

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from xarray import Dataset
 
 from experiments.common import BaseConfig, Count, Positives, Session, double_precision, plots
-from experiments.common.claims import Claim, Finding, Section
+from experiments.common.claims import Claim, Finding, Section, Setting
 from jaxht import bounds
 
 # By s/s*: their Table 1; and the conditions on delta_{s+s*} that they quote for other methods.
@@ -128,4 +128,5 @@ TABLE_1 = Section(
             printed="1/3",
         ),
     ],
+    settings=[Setting("$s/s^*$", "1, 2, 3, 30 (Table 1)", "{ratio}")],
 )

@@ -46,6 +46,7 @@ class Reason(enum.StrEnum):
     METHOD = "other machine or method"
     SLIP = "the paper's slip"
     OURS = "ours"
+    UNKNOWN = "not known"
 
 
 def same(value: float, literal: float) -> bool:
@@ -135,6 +136,43 @@ class Question(NamedTuple):
     ]  # results as they are plotted, configuration -> in Markdown
 
 
+class Setting(NamedTuple):
+    """What is set for a figure.
+
+    Attributes:
+        what: is set.
+        paper: how, in the paper, and where it says so.
+        here: how, here; a key of the configuration in braces stands for its value.
+    """
+
+    what: str
+    paper: str
+    here: str
+
+    def value(self, config: Any) -> str:
+        """Return how it is set in a configuration."""
+        return self.here.format_map({key: written(value) for key, value in config})
+
+
+NOT_PRINTED = "not printed"
+LISTED = 6  # values of a list that are written out, at most
+
+
+def written(value: Any) -> str:
+    """Write the value of a key; of a long list its ends and how many there are."""
+    if value is None:
+        return "not set"
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, int):
+        return f"{value:,}" if value >= 10_000 else str(value)
+    if isinstance(value, float):
+        return f"{value:g}".replace("e-0", "e-")
+    if len(value) > LISTED:
+        return f"{written(value[0])} to {written(value[-1])}, {len(value)} values"
+    return ", ".join(map(written, value))
+
+
 class Section(NamedTuple):
     """A figure or a table of a paper, or several that one configuration covers."""
 
@@ -145,7 +183,7 @@ class Section(NamedTuple):
     claims: Sequence[Claim]
     about: str = ""  # what else there is to say
     questions: Sequence[Question] = ()
-    settings: Sequence[tuple[str, str, str]] = ()  # what is set: in the paper, and here
+    settings: Sequence[Setting] = ()
 
 
 def not_run(heading: str, *claims: Claim) -> Section:

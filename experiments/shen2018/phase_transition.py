@@ -8,9 +8,18 @@ from matplotlib.figure import Figure
 from xarray import Dataset
 
 from experiments.common import SOLVERS, Count, Counts, Session, plots
-from experiments.common.claims import Claim, Finding, Section, Verdict
+from experiments.common.claims import Claim, Finding, Section, Setting, Verdict
 from experiments.common.recovery import GIVEN, Planted, recovered
-from experiments.shen2018.lines import INTERCEPTS, SLOPE, line_of, paper_line, with_intervals
+from experiments.shen2018.lines import (
+    INTERCEPTS,
+    PGD,
+    RECOVERY,
+    SIGNALS,
+    SLOPE,
+    line_of,
+    paper_line,
+    with_intervals,
+)
 from jaxht import sweep
 
 SUCCESS = "signals recovered within $10^{-3}$ (%)"
@@ -113,4 +122,11 @@ FIGURE_1 = Section(
         )
     ],
     "The third panel of the paper, HT-SVRG, is in Figures 2 and 3.",
+    settings=[
+        *RECOVERY,
+        SIGNALS,
+        Setting("measurements n", "1 to 256, roughly by 8 (§5.1.1)", "{n}"),
+        Setting("sparsities K", "1 to 26, roughly by 2 (§5.1.1)", "{K}"),
+        *PGD,
+    ],
 )

@@ -14,7 +14,7 @@ from pydantic import Field
 from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Count, Positive, Session, plots
-from experiments.common.claims import Claim, Finding, Section, same
+from experiments.common.claims import NOT_PRINTED, Claim, Finding, Section, Setting, same
 from jaxht import HTSVRG, LeastSquares, Sparse, trace
 from jaxht.planted.ensembles import gaussian, gaussian_signal
 from jaxht.solvers.status import Status
@@ -218,6 +218,12 @@ def tiny_steps(results: Dataset, config: Any) -> Finding:
     return Finding.of(text, *converges)
 
 
+SHARED = [
+    Setting("d, n, K", "256, 100, 4 (§5.1.2)", "{d}, {n}, {K}"),
+    Setting("values of the signals", NOT_PRINTED, "N(0, 1)"),
+    Setting("signals", "1000 (§5.1)", "{num_signals}"),
+]
+ILLEGIBLE = "lost in the text at hand"
 FIGURE_4 = Section(
     "Figure 4",
     "figure4",
@@ -232,6 +238,17 @@ FIGURE_4 = Section(
             printed="η = 0.3 and 3",
         ),
     ],
+    settings=[
+        *SHARED,
+        Setting("k, m, η where not varied", "36, 300, 0.3 (§5.1.2)", "{k}, {m}, {eta}"),
+        Setting("k", f"36, 28, 20 (Figure 4), others {ILLEGIBLE}", "{varied_k}"),
+        Setting("m", ILLEGIBLE, "{varied_m}"),
+        Setting("η", ILLEGIBLE, "{varied_eta}"),
+        Setting("stages", "50; 800 where m varies (Figure 4)", "{num_stages}"),
+        Setting(
+            "mean over", "signals recovered if over 95 %, else the others (§5.1.2)", "the same"
+        ),
+    ],
 )
 
 
@@ -244,5 +261,12 @@ FIGURE_5 = Section(
             tiny_steps,
             printed="m = 600, 2000",
         )
+    ],
+    settings=[
+        *SHARED,
+        Setting("k", "36 (§5.1.2)", "{k}"),
+        Setting("η", "3·10⁻⁵, and one that is lost (Figure 5)", "{eta}"),
+        Setting("m", "600, 2000 (Figure 5)", "{varied_m}"),
+        Setting("stages", "50,000 (Figure 5)", "{num_stages}"),
     ],
 )

@@ -12,6 +12,7 @@ from experiments.common.claims import (
     Finding,
     Reason,
     Section,
+    Setting,
     Verdict,
     needs,
     percent,
@@ -19,6 +20,7 @@ from experiments.common.claims import (
 )
 from experiments.common.recovery import GIVEN
 from experiments.shen2018 import phase_transition
+from experiments.shen2018.lines import RECOVERY, SIGNALS, SVRG
 
 run, summarise = phase_transition.run, phase_transition.summarise
 
@@ -98,5 +100,12 @@ FIGURE_2 = Section(
             reason=f"{Reason.TRIALS}: 18 signals a cell, not 1000, of one matrix",
         ),
         Claim("HT-SVRG performs comparably to PGD (Figure 1)", like_pgd),
+    ],
+    settings=[
+        *RECOVERY,
+        SIGNALS,
+        Setting("measurements n", "1 to 256, roughly by 8 (§5.1.1)", "{n}"),
+        Setting("sparsities K", "1 to 26, roughly by 2 (§5.1.1)", "{K}"),
+        *SVRG,
     ],
 )

@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from xarray import Dataset
 
 from experiments.common import Fractions, Session
-from experiments.common.claims import Claim, Finding, Section, shown
+from experiments.common.claims import NOT_PRINTED, Claim, Finding, Section, Setting, shown
+from experiments.yuan2018.against_sparsity import ON_DATA
 from experiments.yuan2018.judging import TIMED, needs, present, quartiles, wins
 from experiments.yuan2018.real_data import L1, OnData, compare, draw_grid
 
@@ -110,4 +111,10 @@ FIGURE_5 = Section(
     ],
     "The $\\ell_1$ solver is liblinear here, accelerated proximal gradients in the paper. The data sets are "
     f"those of Figure 4. {TIMED}",
+    settings=[
+        *ON_DATA,
+        Setting("$\\ell_1$ solver", "accelerated proximal gradients (§6.2.2)", "liblinear"),
+        Setting("$\\ell_1$ penalties", NOT_PRINTED, "of the least without nonzeros {penalties}"),
+        Setting("k", "nonzeros of the $\\ell_1$ solution (§6.2.2)", "the same"),
+    ],
 )

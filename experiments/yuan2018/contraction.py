@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from xarray import Dataset
 
 from experiments.common import BaseConfig, Count, Positive, Session, plots
-from experiments.common.claims import Claim, Finding, Section, Verdict
+from experiments.common.claims import NOT_PRINTED, Claim, Finding, Reason, Section, Setting, Verdict
 from jaxht import bounds
 
 
@@ -167,6 +167,7 @@ FIGURE_1 = Section(
             "(a) $\\mu_1 < 1$ needs $M/m < 2\\sqrt{3}/3 = 1.155$, $\\mu_2 < 1$ needs $M/m < 1.26$",
             condition_numbers,
             printed="1.155 and 1.26",
+            reason=f"{Reason.SLIP}: $1.62\\,\\rho < 1$ up to $M/m = 1.271$ ([misprints](misprints.md))",
         ),
         Claim("(b) $\\bar\\mu_2$ is better than $\\bar\\mu_1$ where M/m is small", relaxed_factors),
         Claim(
@@ -176,4 +177,11 @@ FIGURE_1 = Section(
         ),
     ],
     "In closed form, by `jaxht.bounds`. The factor $\\mu_2 = 1.62\\,\\rho$ can be below 1 up to M/m = 1.271.",
+    settings=[
+        Setting("(a) M/m", "1 to 1.26 (after Theorem 2)", "1 to {kappa_max}"),
+        Setting("(a) η", NOT_PRINTED, "m/M², with which ρ is least"),
+        Setting("(b) M/m", NOT_PRINTED, "1 to {kappa_max_relaxed}"),
+        Setting("(b) k", NOT_PRINTED, "{relaxed_ratio} times that of the target"),
+        Setting("(b) η", NOT_PRINTED, "1/(2M)"),
+    ],
 )

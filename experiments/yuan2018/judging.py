@@ -54,6 +54,32 @@ def present(values: DataArray, names: Sequence[str]) -> list[str]:
     ]
 
 
+def failures(along: str) -> Callable[[Dataset, Any], str]:
+    """Say at every p, or on every data set, which methods had runs that failed, of those whose
+    result is taken."""
+
+    def answer(results: Dataset, config: Any) -> str:
+        failed = results["chosen_failed" if "chosen_failed" in results else "failed"]
+        share = 100 * failed.where(results.seconds.notnull()).mean(
+            set(failed.dims) - {"solver", along}
+        )
+        parts = []
+        for at in share[along].values:
+            of = share.sel({along: at})
+            some = (
+                f"{name} {of.sel(solver=name):.0f} %" for name in of.solver.values[of.values > 0]
+            )
+            parts.append(
+                f"{f'p = {at}' if along == 'p' else shown(at)}: {', '.join(some) or 'none'}"
+            )
+        return (
+            "Of the runs whose result is taken, those that cycled, failed, or met a limit on steps: "
+            f"{'; '.join(parts)}."
+        )
+
+    return answer
+
+
 def wins(values: DataArray, one: str, other: str) -> tuple[int, int]:
     """Return in how many cells a measure of a solver is lower than that of another, and in how many
     higher."""

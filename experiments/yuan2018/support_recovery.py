@@ -13,7 +13,16 @@ from pydantic import Field
 from xarray import DataArray, Dataset, concat
 
 from experiments.common import SOLVERS, Count, Counts, Session, plots
-from experiments.common.claims import Claim, Finding, Judge, Question, Reason, Section
+from experiments.common.claims import (
+    NOT_PRINTED,
+    Claim,
+    Finding,
+    Judge,
+    Question,
+    Reason,
+    Section,
+    Setting,
+)
 from experiments.common.recovery import Planted, draw, recovered
 from experiments.yuan2018.judging import GREEDY, needs, plus_minus
 from experiments.yuan2018.judging import SOLVERS as PAPER_SOLVERS
@@ -360,6 +369,17 @@ def which_step_size(rates: Dataset, config: Any) -> str:
     return f"Exact recovery, mean over n and k ± standard error: {'; '.join(own)}. Of the others: {others}."
 
 
+SIMULATED = [
+    Setting("dimension p; nonzeros of the truth", "500; 50 (§6.1)", "{d}; {K}"),
+    Setting("sparsities k", "50, 70, 110 (§6.1)", "{k}"),
+    Setting("samples n", NOT_PRINTED, "{n}"),
+    Setting("trials", "100 (§6.1)", "{num_trials}"),
+    Setting("rows", "normal, dense (§6.1)", "N(0, I)"),
+    Setting("values of the truth", "Gaussian of significant mean (§6.1)", "N({signal_mean}, 1)"),
+    Setting("stop", NOT_PRINTED, "relative change of {rtol}"),
+]
+
+
 FIGURE_2 = Section(
     "Figure 2",
     "figure2",
@@ -385,6 +405,11 @@ FIGURE_2 = Section(
     "The step size is not printed for this figure: $\\eta = 1/(2M_{2k})$, as in Figure 3, or a longer one. "
     f"Comparable means: intervals apart at no more than {100 * COMPARABLE:g} % of the n.",
     [Question("With which step size is GraHTP as good as in the paper?", which_step_size)],
+    [
+        *SIMULATED,
+        Setting("noise", "standard Gaussian (§6.1)", "N(0, 1)"),
+        Setting("η", NOT_PRINTED, "1/(2 M₂ₖ), and longer ones"),
+    ],
 )
 
 
@@ -401,4 +426,11 @@ FIGURE_3 = Section(
     "The printed step size is $1/(2M_{2k})$. $M_{2k}$ bounds the curvature from above; where most labels are "
     "predicted with certainty, the curvature is far below it, and such steps no longer change the support.",
     [Question("With which step size is GraHTP as good as in the paper?", which_step_size)],
+    [
+        *SIMULATED,
+        Setting("labels and loss", "logistic, of factor 2 (§6.2.1)", "the same"),
+        Setting("λ", NOT_PRINTED, "{l2}"),
+        Setting("η", "1/(2 M₂ₖ) (§6.2.1)", "the same, and longer ones"),
+        Setting("M₂ₖ", "of UUᵀ, without 1/n (§6.2.1)", "of UUᵀ/n, as the Hessian has it"),
+    ],
 )

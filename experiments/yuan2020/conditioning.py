@@ -11,9 +11,17 @@ from pydantic import AfterValidator, Field
 from xarray import Dataset
 
 from experiments.common import Positive, Session
-from experiments.common.claims import Claim, Section
+from experiments.common.claims import NOT_PRINTED, Claim, Section, Setting
 from experiments.common.config import rising
-from experiments.yuan2020.gaps import ABSOLUTE, AT_THE_LIMIT, Gaps, insensitive, plot_gaps, run_gaps
+from experiments.yuan2020.gaps import (
+    ABSOLUTE,
+    AT_THE_LIMIT,
+    RIDGE,
+    Gaps,
+    insensitive,
+    plot_gaps,
+    run_gaps,
+)
 from experiments.yuan2020.ridge import LAMBDA
 from jaxht import sweep
 from jaxht.planted.ensembles import with_spectrum
@@ -82,4 +90,12 @@ FIGURE_3 = Section(
     ],
     ABSOLUTE,
     [AT_THE_LIMIT],
+    [
+        *RIDGE,
+        Setting("$\\lambda \\sqrt{N}$", "0.1, 1, 10 (§5.2.1)", "{l0}"),
+        Setting("κ", "1 to 200 (§5.2.1)", "{kappa}"),
+        Setting("samples N", NOT_PRINTED, "d"),
+        Setting("noise σ", NOT_PRINTED, "{sigma}"),
+        Setting("eigenvalues of the covariance", "the ends (§5.2.1)", "evenly spaced between them"),
+    ],
 )

@@ -9,11 +9,12 @@ from pydantic import Field, model_validator
 from xarray import Dataset
 
 from experiments.common import Positives, Session
-from experiments.common.claims import Claim, Finding, Question, Section
+from experiments.common.claims import NOT_PRINTED, Claim, Finding, Question, Section, Setting
 from experiments.yuan2020.gaps import (
     ABSOLUTE,
     AT_THE_LIMIT,
     FLOOR,
+    RIDGE,
     Gaps,
     insensitive,
     monotone,
@@ -127,6 +128,12 @@ FIGURE_1 = Section(
     ],
     ABSOLUTE,
     [AT_THE_LIMIT],
+    [
+        *RIDGE,
+        Setting("$\\lambda \\sqrt{N}$", "0.01, 0.1, 1, 10, 20 (§5.1.1)", "{l0}"),
+        Setting("N/d", "0.2, 0.5, 1 (§5.1.1)", "{ratio}"),
+        Setting("noise σ", NOT_PRINTED, "{sigma}"),
+    ],
 )
 
 
@@ -135,7 +142,10 @@ FIGURE_1_SIGNALS = Section(
     "figure1_signals",
     [],
     "Not in the paper, which prints neither the values of w* nor how many draws its curves are of.",
-    [Question("For which w* does the gap close at $\\lambda \\sqrt{N} = 20$?", which_signals)],
+    [
+        Question("For which w* does the gap close at $\\lambda \\sqrt{N} = 20$?", which_signals),
+        AT_THE_LIMIT,
+    ],
 )
 
 
@@ -148,4 +158,10 @@ FIGURE_2 = Section(
     ],
     ABSOLUTE,
     [AT_THE_LIMIT],
+    [
+        *RIDGE,
+        Setting("$\\lambda \\sqrt{N}$", "0.01, 0.1, 1 (§5.1.2)", "{l0}"),
+        Setting("N/d", "1 (§5.1.2)", "{ratio}"),
+        Setting("noise σ", "10⁻³ to 50 (§5.1.2)", "{sigma}"),
+    ],
 )

@@ -14,7 +14,7 @@ from pydantic import model_validator
 from xarray import DataArray, Dataset
 
 from experiments.common import Count, Counts, Positive, Session, double_precision, plots
-from experiments.common.claims import Finding, Judge, Question, Verdict
+from experiments.common.claims import NOT_PRINTED, Finding, Judge, Question, Setting, Verdict
 from experiments.yuan2020.ridge import CLOSED, QUARTILES, Ridge, draw, draw_quartiles, ridge
 from jaxht import (
     DIHT,
@@ -296,6 +296,14 @@ def share_at_the_limit(results: Dataset, config: Any) -> str:
     return f"Runs that {what} at the limit of {config.max_steps} steps, by $\\lambda \\sqrt{{N}}$: {'; '.join(parts)}."
 
 
+RIDGE = [
+    Setting("(d, k)", "(30, 5), (500, 50) (§5.1)", "d = {d}; k = {k}"),
+    Setting("values of w*", NOT_PRINTED, "±1"),
+    Setting("problems a cell", NOT_PRINTED, "{num_problems}"),
+    Setting("minimum of P", "over all supports at d = 30 (§5.1.1)", "over all supports at d = 30"),
+    Setting("updates of DIHT, at most", "until convergence (§5.1.1)", "{max_steps} times 10"),
+    Setting("share by which D still rises at the end", NOT_PRINTED, "{stationary}"),
+]
 AT_THE_LIMIT = Question("How many runs ended at the limit?", share_at_the_limit)
 ABSOLUTE = (
     "The numbers are absolute gaps, as in the paper; P is its minimum over all supports at d = 30, and that at the "

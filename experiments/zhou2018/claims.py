@@ -1,6 +1,6 @@
 """Zhou, Yuan & Feng 2018: the figures and tables of the paper, in its order."""
 
-from experiments.common.claims import Claim, Paper, Section, not_run
+from experiments.common.claims import NOT_PRINTED, Claim, Paper, Question, Section, Setting, not_run
 from experiments.zhou2018.judging import (
     MUCH,
     SIMILAR,
@@ -10,6 +10,7 @@ from experiments.zhou2018.judging import (
     fewer_than_stochastic,
     fewest,
     like_full,
+    long_run,
     one_pass,
     runs,
     sharper,
@@ -20,7 +21,31 @@ ENOUGH = Claim(
 )
 
 
-def several_passes(config: str, heading: str, about: str) -> Section:
+LONG_RUN = Question("Did the long run of FG-HT for $f^*$ converge?", long_run)
+
+
+def settings(data: Setting, passes: str, optimum: str = "") -> list[Setting]:
+    """What is set, for some data."""
+    end = "FG-HT until x changes by 10⁻⁶ of itself (§5)"
+    return [
+        data,
+        Setting("λ", "10⁻⁵ (Figures 1 and 2)", "{l2}"),
+        Setting("passes over the data", passes, "{passes}"),
+        Setting("step sizes", NOT_PRINTED, "1/L times one of {factors}"),
+        Setting("first batch τ", "1 (§5)", "1"),
+        Setting("growth of the batches", "small, exponential (§5)", "of {growth}"),
+        Setting("momentum of AHSG-HT", NOT_PRINTED, "of {momentum}"),
+        Setting("batches of SG-HT and SVRG-HT", NOT_PRINTED, "{batch_size}"),
+        Setting("updates of a stage of SVRG-HT", NOT_PRINTED, "n times {stage}"),
+        Setting("runs", NOT_PRINTED, "{num_seeds} seeds"),
+        Setting("seeds by which settings are chosen", NOT_PRINTED, "{choice_seeds}, none of these"),
+        Setting("$f^*$", end, optimum or "least of all; FG-HT to {rtol}, {max_steps} steps"),
+    ]
+
+
+def several_passes(
+    config: str, heading: str, about: str, data: Setting, optimum: str = ""
+) -> Section:
     """Return one half of Figure 2."""
     claims = [
         Claim("HSG-HT and AHSG-HT converge more sharply than the others", runs(sharper)),
@@ -28,7 +53,8 @@ def several_passes(config: str, heading: str, about: str) -> Section:
         Claim("their mini-batches stay smaller than the data set", runs(batches_stay_small)),
         ENOUGH,
     ]
-    return Section(heading, config, claims, about)
+    set_to = settings(data, "50 (Figure 2)", optimum)
+    return Section(heading, config, claims, about, [LONG_RUN], set_to)
 
 
 RUNS = (
@@ -73,13 +99,38 @@ PAPER = Paper(
             f"{RUNS} Significantly faster, much fewer: by a factor of {MUCH:g}; about as many: at most {SIMILAR:g} "
             "times as many. News20 is in place of real-sim. Thresholdings are those of the whole budget, as SVRG-HT "
             "spends the first pass on its first gradient. The paper's Appendix E shows the same in more detail.",
+            [LONG_RUN],
+            settings(
+                Setting(
+                    "data and k",
+                    "rcv1, 200; real-sim, 500 (Figure 1)",
+                    "another sample of rcv1, news20; {k}",
+                ),
+                "1 (Figure 1)",
+            ),
         ),
-        several_passes("figure2", "Figure 2 (a), MNIST", f"Softmax regression. {RUNS}"),
-        several_passes("figure2_news20", "Figure 2 (a), news20", f"Softmax regression. {RUNS}"),
+        several_passes(
+            "figure2",
+            "Figure 2 (a), MNIST",
+            f"Softmax regression. {RUNS}",
+            Setting("data and k", "MNIST, 200 (Figure 2)", "MNIST, {k}"),
+        ),
+        several_passes(
+            "figure2_news20",
+            "Figure 2 (a), news20",
+            f"Softmax regression. {RUNS}",
+            Setting("data and k", "news20, 2000 (Figure 2)", "news20, rebuilt, {k}"),
+        ),
         several_passes(
             "figure2_rank",
             "Figure 2 (b)",
             f"Rank-constrained regression, on other data sets than the paper's and with lower ranks. {RUNS}",
+            Setting(
+                "data and rank",
+                "coil100, caltech256, 100 (Figure 2)",
+                "COIL-20, 10 classes of caltech256, ORL; {k}",
+            ),
+            "in closed form",
         ),
     ],
 )

@@ -232,3 +232,15 @@ def batches_stay_small(curves: Curves, budget: float) -> Finding:
         )
         conditions += (most < float(of.n)).values.tolist()
     return Finding.of(f"samples in the last batch: {'; '.join(parts)}", *conditions)
+
+
+def long_run(results: Dataset, config: Any) -> str:
+    """Whether it did, on every data set; a closed form needs none."""
+    if config.model == "regression":
+        return "There is none: $f^*$ is known in closed form."
+    ended = {True: "yes", False: f"no, it ended at the limit of {config.max_steps} steps"}
+    parts = (
+        f"{shown(str(name))}: {ended[bool(results.converged.sel(dataset=name))]}"
+        for name in results.dataset.values
+    )
+    return f"{'; '.join(parts)}."
