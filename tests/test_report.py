@@ -859,6 +859,17 @@ def test_answers():
     assert "above ARHT at 1 of 4 sparsities from one start, at 0 from all" in answer
     assert "of 4: from one start 2, from all 3, ARHT 3" in answer and "lower: 25.0 %" in answer
 
+    taken = rising.assign(num_steps=xarray.where(rising.solver == "ARHT", 40, 2) + 0 * rising.loss)
+    assert "a set: ELS 2 [2, 2], ARHT 40 [40, 40]." in loss_against_sparsity.steps(taken, None)
+
+    # Seconds are epochs, but for SDIHT, of which one takes 18 s; all are at the test error of
+    # 0.05 with the third record.
+    runs = FASTER.copy(deep=True)
+    runs["seconds"][0, 4] = 18 * runs.passes[0, 4]
+    answer = time_to_accuracy.epochs(runs, SVM)
+    assert "rcv1, k = 10: IHT 1 s, HTP 1 s, SVRG-HT 1 s, DIHT 1 s, SDIHT 18 s." in answer
+    assert "5 of DIHT and 1 of SDIHT. At the test error with the first: of 1 cases DIHT 0" in answer
+
     columns = (
         "f_score",
         "most_f_score",
