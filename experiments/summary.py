@@ -47,7 +47,8 @@ LINES = [
     ),
     Line(
         "**Shen & Li, step sizes.** η, m and k act on HT-SVRG as is said. On the digits its rule for η gives 67.6 % of "
-        "accuracy with 10 pixels, the longer step that is printed for it 94.5 %: choose η by the objective.",
+        "accuracy with 10 pixels, the longer step that is printed for it 94.5 % on pixels in [0, 1]: choose η by the "
+        "objective.",
         [
             Support(SHEN, "Figure 4", ["| signals are not recovered", "*holds*, 2 of 2"]),
             Support(SHEN, "Figures 7 and 8", ["94.5 % with k = 10", "about 10⁻³"]),

@@ -336,13 +336,17 @@ STEP_SIZES = [
 OURS = {"HTP": "$1/M_1$", "HTP-backtracking": "$256/M_1$, halved until f decreases"}
 
 
-def by_step_size(text: str, judge: Callable[[str, str], Judge]) -> list[Claim]:
+def by_step_size(
+    text: str,
+    judge: Callable[[str, str], Judge],
+    unprinted: str = "the step size and the values of the signal",
+) -> list[Claim]:
     """Return a claim for each step size of GraHTP and FGraHTP."""
     return [
         Claim(
             text if step is STEP_SIZES[0] else f"{text}; {step.text}",
             judge(step.grahtp, step.fgrahtp),
-            reason=f"{Reason.NOT_PRINTED}: the step size and the values of the signal",
+            reason=f"{Reason.NOT_PRINTED}: {unprinted}",
         )
         for step in STEP_SIZES
     ]
@@ -413,6 +417,7 @@ FIGURE_2 = Section(
 )
 
 
+UNPRINTED = "the values of the signal, λ and n"
 FIGURE_3 = Section(
     "Figure 3",
     "figure3",
@@ -420,8 +425,11 @@ FIGURE_3 = Section(
         *by_step_size(
             "over a wide range of k GraHTP has the better trade-off between accuracy and stability",
             trade_off,
+            UNPRINTED,
         ),
-        *by_step_size("GraHTP is above FGraHTP throughout for k above K", above_fgrahtp_beyond),
+        *by_step_size(
+            "GraHTP is above FGraHTP throughout for k above K", above_fgrahtp_beyond, UNPRINTED
+        ),
     ],
     "The printed step size is $1/(2M_{2k})$. $M_{2k}$ bounds the curvature from above; where most labels are "
     "predicted with certainty, the curvature is far below it, and such steps no longer change the support.",
