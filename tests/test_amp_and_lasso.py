@@ -9,6 +9,7 @@ from sklearn.linear_model import Lasso
 import jaxht
 from jaxht import LeastSquares, Sparse
 from jaxht.baselines import AMP, FISTA, l1_transition, predict_amp
+from jaxht.baselines.state_evolution import _complex_risk, _risk_at_zero
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -66,24 +67,47 @@ def test_transitions_are_those_of_the_paper():
         assert l1_transition(delta, is_complex=True).rho > rho
 
 
-def test_message_passing_has_the_predicted_error():
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+def test_message_passing_has_the_predicted_error(is_complex):
     n, d, k, lanes, steps = 500, 1000, 100, 8, 5
     keys = jax.random.split(jax.random.key(0), lanes)
 
     def run(key):
-        first, second = jax.random.split(key)
+        first, second, third = jax.random.split(key, 3)
         matrix = jaxht.ensembles.gaussian(first, n, d)
         signs = jax.random.rademacher(second, (d,), jnp.float32)
+        if is_complex:
+            imaginary = jaxht.ensembles.gaussian(third, n, d)
+            matrix = (matrix + 1j * imaginary) / jnp.sqrt(2)
+            signs = jnp.exp(1j * jnp.arange(d))
         x = jnp.where(jnp.arange(d) < k, signs, 0)
         f = LeastSquares(matrix, matrix @ x)
 
         def record(carry):
-            return jnp.mean((carry.iterate.x - x) ** 2)
+            return jnp.mean(jnp.abs(carry.iterate.x - x) ** 2)
 
         return jaxht.trace(f, Sparse(d), AMP(), num_steps=steps, record=record)[1]
 
     errors = np.mean(jax.jit(jax.vmap(run))(keys), axis=0)
-    np.testing.assert_allclose(errors, predict_amp(n / d, k / n, steps), rtol=0.2)
+    predicted = predict_amp(n / d, k / n, steps, is_complex=is_complex)
+    np.testing.assert_allclose(errors, predicted, rtol=0.2)
+
+
+def test_the_risk_of_complex_numbers_is_that_of_samples():
+    """One step from errors 1, of a signal without zeros: delta = rho = 1."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2, 10**6)) / np.sqrt(2)
+    for amplitude, tau, noise in ((0.3, 1.0, 0.5), (2.0, 1.4, 0.5), (30.0, 0.5, 1.0)):
+        sigma = np.sqrt(noise**2 + amplitude**2)
+        v = amplitude + sigma * (z[0] + 1j * z[1])
+        shrunk = v * np.maximum(0, 1 - tau * sigma / abs(v))
+        options = dict(tau=tau, amplitude=amplitude, noise=noise, is_complex=True)
+        _, error = predict_amp(1.0, 1.0, 1, **options)
+        np.testing.assert_allclose(error, np.mean(abs(shrunk - amplitude) ** 2), rtol=1e-2)
+    # The limit of nonzeros far above the noise, on both sides of where it is used.
+    risks = [_complex_risk(mu, 1.2) for mu in (1e4, 9e5, 2e6)]
+    np.testing.assert_allclose(risks, 1 + 1.2**2, rtol=1e-3)
+    np.testing.assert_allclose(_complex_risk(0.0, 1.2), _risk_at_zero(1.2, True), rtol=1e-10)
 
 
 def test_complex_numbers():

@@ -241,10 +241,9 @@ REFUSED = {
             jaxht.LowRank(1),
         ),
     ),
-    "Huber": ("LeastSquares takes complex", lambda: jaxht.Huber(A, Y).prepare()),
-    "responses": (
-        "LeastSquares takes complex",
-        lambda: jaxht.MultiResponse(A, Y.real[:, None]).prepare(),
+    "Huber": (
+        "LeastSquares and MultiResponse take complex",
+        lambda: jaxht.Huber(A, Y).prepare(),
     ),
     "a stream": (
         "A must be an array or a LinearOperator",

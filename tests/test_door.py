@@ -56,6 +56,7 @@ BUILT = {
     "SquaredHinge": linear(jaxht.SquaredHinge, LABELS),
     "SmoothedHinge": linear(jaxht.SmoothedHinge, LABELS),
     "Hinge": linear(jaxht.Hinge, LABELS),
+    "OneBit": linear(jaxht.OneBit, LABELS),
     "Poisson": linear(jaxht.Poisson, COUNTS),
     "Gamma": linear(jaxht.Gamma, COUNTS + 1),
     "Cox": linear(jaxht.Cox, np.stack([np.arange(N), np.arange(N) % 2], axis=1)),

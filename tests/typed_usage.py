@@ -31,6 +31,7 @@ objectives: list[jaxht.Objective] = [
     jaxht.LeastSquares(jaxht.design(A), jnp.asarray(y), mean=True),
     jaxht.Logistic(A, labels, 0.1, scale=2.0),
     jaxht.SquaredHinge(A, labels),
+    jaxht.OneBit(A, labels),
     jaxht.SmoothedHinge(A, labels, gamma=0.5),
     jaxht.Hinge(A, labels, 0.1),
     jaxht.Huber(A, y, delta=1.0),

@@ -5,13 +5,17 @@ Their penalty or threshold takes the place of a constraint: pass ``Sparse(d)``, 
 """
 
 from jaxht.baselines.amp import AMP
+from jaxht.baselines.basis_pursuit import BasisPursuit
+from jaxht.baselines.embgamp import EMBGAMP
 from jaxht.baselines.fista import FISTA
 from jaxht.baselines.state_evolution import Transition, l1_transition, predict_amp
 from jaxht.baselines.tuned import TunedIHT, tuned_sparsity
 
 __all__ = [
     "AMP",
+    "EMBGAMP",
     "FISTA",
+    "BasisPursuit",
     "Transition",
     "TunedIHT",
     "l1_transition",

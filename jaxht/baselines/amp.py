@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
-from jaxht.baselines.soft_threshold import check_problem, soft_threshold
+from jaxht.baselines.soft_threshold import check_unweighted, soft_threshold
 from jaxht.baselines.state_evolution import l1_transition
 from jaxht.constraints import Constraint
 from jaxht.linalg.inner_products import is_complex
@@ -72,9 +72,7 @@ class AMP(Solver):
         self, objective: LeastSquares, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> Step[AMPState]:
         """The residual at x0, without a further term."""
-        check_problem("AMP", objective, constraint)
-        if objective.weights is not None or objective.l2 is not None:
-            raise ValueError("weights and l2 must be left out of the objective for AMP")
+        check_unweighted("AMP", objective, constraint)
         iterate = evaluate(objective, x0)
         return iterate, AMPState(objective.target - iterate.pred), Info()
 

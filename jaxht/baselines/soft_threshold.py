@@ -1,4 +1,4 @@
-"""Soft thresholding, and what both baselines ask of a problem."""
+"""Soft thresholding, and what the baselines ask of a problem."""
 
 from typing import Any
 
@@ -29,3 +29,10 @@ def check_problem(name: str, objective: Any, constraint: Any) -> None:
         raise ValueError(
             f"constraint must be Sparse({d}) for {name}, which leaves x free; got {constraint!r}"
         )
+
+
+def check_unweighted(name: str, objective: Any, constraint: Any) -> None:
+    """:func:`check_problem`, and that the objective has neither weights nor a ridge."""
+    check_problem(name, objective, constraint)
+    if objective.weights is not None or objective.l2 is not None:
+        raise ValueError(f"weights and l2 must be left out of the objective for {name}")

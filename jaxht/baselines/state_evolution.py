@@ -4,12 +4,17 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erfc, ndtr
+from scipy.special import erfc, i0e, i1e, ndtr
 
 # Thresholds among which the best is looked for, then once more between its neighbours.
 NUM_THRESHOLDS = 2001
 LEAST_THRESHOLD = 1e-4
 LARGEST_THRESHOLD = 8.0
+# Nodes of an integral over a smooth function, and how far a normal variable reaches.
+NUM_NODES = 100
+REACH = 9.0
+# Where a nonzero has so many standard deviations, its risk is the limit, up to 1e-6.
+LARGE = 1e6
 
 
 class Transition(NamedTuple):
@@ -74,13 +79,16 @@ def predict_amp(
     tau: float | None = None,
     amplitude: float = 1.0,
     noise: float = 0.0,
+    is_complex: bool = False,
 ) -> np.ndarray:
-    r"""The mean squared error of :class:`AMP` after each step, in the limit of large d, for real
-    signals whose nonzeros are +- amplitude.
+    r"""The mean squared error of :class:`AMP` after each step, in the limit of large d, for signals
+    whose nonzeros are +- amplitude, or complex numbers of this magnitude.
 
     .. math::
         \sigma_t^2 = \text{noise}^2 + \frac{m_t}{\delta}, \qquad
-        m_{t + 1} = E (S_{\tau \sigma_t}(X + \sigma_t Z) - X)^2, \qquad m_0 = E X^2
+        m_{t + 1} = E |S_{\tau \sigma_t}(X + \sigma_t Z) - X|^2, \qquad m_0 = E |X|^2
+
+    Z is a normal variable with ``E |Z|^2 = 1``, complex where X is.
 
     Args:
         delta: n / d; a number.
@@ -89,13 +97,15 @@ def predict_amp(
         tau: as of :class:`AMP`.
         amplitude: of the nonzeros.
         noise: the standard deviation of the entries of y - A x.
+        is_complex: whether signal and measurements are complex.
 
     Returns:
         m_0 ... m_T, float64 (T + 1,): ``||x_t - x||^2 / d``.
 
     Cost: some microseconds a step, on the host.
 
-    Source: Donoho, Maleki & Montanari 2009, (3) and (4).
+    Source: Donoho, Maleki & Montanari 2009, (3) and (4); complex: Maleki, Anitori, Yang & Baraniuk
+    2013.
 
     Example:
         >>> from jaxht.baselines import predict_amp
@@ -103,13 +113,14 @@ def predict_amp(
         [0.1, 0.0666, 0.0462]
     """
     if tau is None:
-        tau = l1_transition(delta).tau
+        tau = l1_transition(delta, is_complex=is_complex).tau
+    risk_at = _complex_risk if is_complex else _risk
     share = delta * rho
     errors = [share * amplitude**2]
     for _ in range(num_steps):
         sigma = math.sqrt(noise**2 + errors[-1] / delta)
         mu = amplitude / sigma if sigma > 0 else math.inf
-        risk = share * _risk(mu, tau) + (1 - share) * _risk_at_zero(tau, False)
+        risk = share * risk_at(mu, tau) + (1 - share) * _risk_at_zero(tau, is_complex)
         errors.append(float(sigma**2 * risk))
     return np.array(errors)
 
@@ -128,6 +139,28 @@ def _risk(mu: float, tau: float) -> float:
     inside = ndtr(tau - mu) - ndtr(-tau - mu)
     tails = (tau - mu) * _density(tau + mu) + (tau + mu) * _density(tau - mu)
     return float(1 + tau**2 + (mu**2 - tau**2 - 1) * inside - tails)
+
+
+def _complex_risk(mu: float, tau: float) -> float:
+    """``E |S_tau(mu + Z) - mu|^2`` of a complex standard normal Z: an integral over the magnitude r
+    of mu + Z.
+
+    That is Rice distributed; its cosine with mu has the mean ``I_1(2 r mu) / I_0(2 r mu)``.
+    """
+    if mu > LARGE:
+        return 1 + tau**2
+    nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
+    low, high = max(0.0, mu - REACH), mu + REACH
+    kink = min(max(tau, low), high)
+    risk = 0.0
+    for start, end in ((low, kink), (kink, high)):
+        half = (end - start) / 2
+        r = start + half * (1 + nodes)
+        shrunk = np.maximum(r - tau, 0)
+        along, across = i0e(2 * r * mu), i0e(2 * r * mu) - i1e(2 * r * mu)
+        error = (shrunk - mu) ** 2 * along + 2 * shrunk * mu * across
+        risk += half * float(weights @ (2 * r * np.exp(-((r - mu) ** 2)) * error))
+    return risk
 
 
 def _density(v: np.ndarray | float) -> np.ndarray | float:

@@ -9,7 +9,7 @@ from jax.scipy.special import ndtri
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
-from jaxht.baselines.soft_threshold import check_problem
+from jaxht.baselines.soft_threshold import check_unweighted
 from jaxht.constraints import Constraint
 from jaxht.linalg.inner_products import is_complex, real_dtype
 from jaxht.objectives.linear_model import LeastSquares
@@ -90,9 +90,7 @@ class TunedIHT(Solver):
         self, objective: LeastSquares, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> Step[TunedIHTState]:
         """The step size."""
-        check_problem("TunedIHT", objective, constraint)
-        if objective.weights is not None or objective.l2 is not None:
-            raise ValueError("weights and l2 must be left out of the objective for TunedIHT")
+        check_unweighted("TunedIHT", objective, constraint)
         step_size = self.relaxation / jnp.mean(objective.design.column_norms()) ** 2
         info = Info(status=check_step_size(step_size))
         return evaluate(objective, x0), TunedIHTState(step_size), info

@@ -37,8 +37,8 @@ class Groups(SelectionConstraint):
         k: number of groups that may be nonzero, an integer in [0, m]; static or traced, as in
             :class:`jaxht.Sparse`.
         groups: integers shaped like x, traced: the group of each coordinate, 0 ... m - 1. Groups
-            may differ in size and need not be contiguous. Row-sparse matrices: ``jnp.arange(d)[:,
-            None]`` broadcast to (d, c).
+            may differ in size and need not be contiguous. None: the rows of a matrix x, so that
+            ``Groups(k)`` is joint sparsity.
         k_max: static upper bound on k, an int; None: k, where k is a Python int; but calls of
             :func:`jaxht.solve` outside of jit then take the next multiple of 4 or more, so that
             neighbouring k share a compile.
@@ -81,6 +81,8 @@ class Groups(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Groups":
         """Fill in the static bounds, and check what is known at trace time."""
         groups = self.groups
+        if groups is None and len(shape) == 2:
+            groups = _rows(shape)
         check_groups(groups, shape)
         dtype = jnp.result_type(groups)
         if jnp.shape(groups) != shape or not jnp.issubdtype(dtype, jnp.integer):
@@ -107,6 +109,7 @@ class Groups(SelectionConstraint):
             size_max = _largest_groups(known, k_max)
         return replace(
             self,
+            groups=groups,
             k_max=k_max,
             num_groups=num_groups,
             size_max=size_max,
@@ -186,6 +189,13 @@ class Groups(SelectionConstraint):
     def _touched(self, mask: Array) -> Array:
         """The groups of the coordinates in ``mask``, bool (m,)."""
         return self._sums(mask.astype(jnp.int32)) > 0
+
+
+def _rows(shape: tuple[int, ...]) -> Any:
+    """Of each entry of a matrix, the number of its row."""
+    d, _ = shape
+    numbers = np.arange(d, dtype=np.int32)
+    return np.broadcast_to(numbers[:, None], shape)
 
 
 def _largest_groups(groups: Array, k_max: int) -> int:

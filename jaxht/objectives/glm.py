@@ -1,19 +1,29 @@
 """Linear models of one output, named by their loss."""
 
 from jaxht._dataclass import pytree
-from jaxht._typing import Numeric
+from jaxht._typing import Array, Numeric
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import (
     GammaLoss,
     HingeLoss,
     HuberLoss,
     LogisticLoss,
+    OneSidedLoss,
     PoissonLoss,
     SmoothedHingeLoss,
     SquaredHingeLoss,
 )
 
-__all__ = ["Gamma", "Hinge", "Huber", "Logistic", "Poisson", "SmoothedHinge", "SquaredHinge"]
+__all__ = [
+    "Gamma",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "OneBit",
+    "Poisson",
+    "SmoothedHinge",
+    "SquaredHinge",
+]
 
 
 @pytree
@@ -233,3 +243,55 @@ class Gamma(LinearModel):
     def loss(self) -> GammaLoss:
         """The loss of one sample."""
         return GammaLoss()
+
+
+@pytree
+class OneBit(LinearModel):
+    r"""One-bit compressed sensing: of the measurements ``A x`` only the signs y are known.
+
+    .. math::
+        f(x) = c \sum_i s_i \max(0, -y_i a_i.x), \qquad
+        \nabla f(x) = \tfrac{c}{2} A' S (sign(A x) - y)
+
+    With ``IHT(step_size=1)`` it is binary iterative hard thresholding (BIHT) from x = 0, whose first
+    step :meth:`start` is. f is 0 where all signs agree, and the norm of x is not known: divide the
+    solution by it. x = 0 is a minimiser of no use, on every support: solvers that minimise on one
+    raise ``ValueError``.
+
+    Where no x agrees with all signs, x shrinks from step to step, until short steps are long for it
+    and its direction is lost. There a few short steps are best: ``IHT(step_size=0.1)`` with
+    ``Stop(max_steps=30)``.
+
+    Args:
+        A, mean, weights, offset: as in :class:`jaxht.LeastSquares`; an offset is what is known of
+            the thresholds, ``y = sign(A x + offset)``, and fixes the norm of x.
+        y: (n,) signs -1 and +1, traced.
+        l2: as in :class:`jaxht.LeastSquares`; a ridge only shrinks x.
+
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
+
+    Cost: as of :class:`jaxht.LeastSquares`.
+
+    Source: Jacques, Laska, Boufounos & Baraniuk 2013 (BIHT).
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> A = jax.random.normal(jax.random.key(0), (400, 100))
+        >>> x = jnp.zeros(100).at[:3].set(jnp.array([0.6, 0.0, -0.8]))
+        >>> f = jaxht.OneBit(A, jnp.sign(A @ x))
+        >>> found = jaxht.solve(f, jaxht.Sparse(2), jaxht.IHT(step_size=1.0)).x
+        >>> bool(jnp.linalg.norm(found / jnp.linalg.norm(found) - x) < 0.05)
+        True
+    """
+
+    has_feasible_start = False
+
+    @property
+    def loss(self) -> OneSidedLoss:
+        """The loss of one sample."""
+        return OneSidedLoss()
+
+    def start(self) -> Array:
+        """``c A' S y / 2``, to be projected: the first step of BIHT from 0."""
+        return self.design.rmatvec(self.weight(self.y)) / 2

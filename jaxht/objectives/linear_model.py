@@ -452,7 +452,7 @@ def _check_complex(model: Model) -> Model:
     if not model.takes_complex:
         raise ValueError(
             f"A must be float32 or float64 (or integer) for {type(model).__name__}; got "
-            f"{model.dtype}: LeastSquares takes complex numbers"
+            f"{model.dtype}: LeastSquares and MultiResponse take complex numbers"
         )
     A = model.design
     if not A.takes_complex:
@@ -560,14 +560,14 @@ class WeightedGram(SymmetricOperator):
             return self._coupled_diagonal()
         shape = model.pred_shape
         if len(shape) == 1:
-            curvatures = self.curvature(jnp.ones(shape, self.model.real_dtype))
+            curvatures = self.curvature(jnp.ones(shape, model.real_dtype))
             return model.design.squared(model.weight(curvatures)) + model.penalty
 
         def of_output(unit):
             along = model.weight(self.curvature(jnp.broadcast_to(unit, shape)))
             return model.design.squared(matmul(along, unit))
 
-        units = jnp.eye(shape[1], dtype=self.dtype)
+        units = jnp.eye(shape[1], dtype=model.real_dtype)
         return jax.vmap(of_output, out_axes=1)(units) + model.penalty
 
     def rows(self, indices: Array) -> Array:

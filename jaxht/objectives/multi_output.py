@@ -90,8 +90,17 @@ class Softmax(MultiOutput):
 
 @pytree
 class MultiResponse(MultiOutput):
-    """Least squares with c responses: ``f(X) = c'/2 sum_ij s_ij (A X - Y)_ij^2 + l2/2 ||X||_F^2``,
+    """Least squares with c responses: ``f(X) = c'/2 sum_ij s_ij |A X - Y|_ij^2 + l2/2 ||X||_F^2``,
     c' = c / sum_ij s_ij (mean) or 1.
+
+    Under ``Groups(k)``, k nonzero rows, it is joint sparse recovery from multiple measurement
+    vectors (MMV), by other names simultaneous or row sparse approximation: c signals with one
+    support. The solvers are then SNIHT (:class:`jaxht.NIHT`), SHTP (:class:`jaxht.HTP`), SOMP
+    (:class:`jaxht.OMP`), SCoSaMP (:class:`jaxht.CoSaMP`) and CGIHT for joint sparsity
+    (:class:`jaxht.CGIHT`). Rows are selected by their l2 norms, as in M-OMP (Cotter et al. 2005);
+    Tropp, Gilbert & Strauss 2006 take the l1 norms in SOMP.
+
+    A, Y and offset may be complex, and X is then, as of :class:`jaxht.LeastSquares`.
 
     Args:
         A, mean: as in :class:`jaxht.LeastSquares`.
@@ -109,14 +118,18 @@ class MultiResponse(MultiOutput):
     Cost: a prediction ``A X`` n d c; a value, from the prediction, n c; a gradient n d c.
 
     Source: Zhou, Yuan & Feng 2018, §5; the factor 1/2 is ours: the beginning of the formula is
-    missing in the source's print.
+    missing in the source's print. Joint sparsity: Blanchard, Cermak, Hanle & Jing 2014.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.MultiResponse(jnp.eye(3), jnp.diag(jnp.array([3.0, 2.0, 1.0])))
         >>> int(jaxht.solve(f, jaxht.LowRank(1), jaxht.HTP()).support.size)
         1
+        >>> jaxht.solve(f, jaxht.Groups(1), jaxht.OMP()).x.tolist()
+        [[3.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
+
+    takes_complex = True
 
     @property
     def loss(self) -> SquaredNormLoss:

@@ -21,9 +21,12 @@ class Objective(Protocol):
     Attributes:
         is_linear_model: whether f is a sum of losses of predictions ``A x``, a
             :class:`LinearModel`.
+        has_feasible_start: whether :meth:`start` lies in every constraint set, as zero does; else
+            it is projected.
     """
 
     is_linear_model: ClassVar[bool] = False
+    has_feasible_start: ClassVar[bool] = True
 
     @property
     def shape(self) -> tuple[int, ...]:

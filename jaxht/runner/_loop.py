@@ -85,8 +85,10 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     objective, constraint = problem.objective, problem.constraint
     origin = initial_point(objective, constraint)
     is_finite = jnp.array(True)
-    if x0 is None:
+    if x0 is None and objective.has_feasible_start:
         x0 = origin
+    elif x0 is None:
+        x0, _ = constraint.project(origin, origin)
     else:
         x0 = initial_point(objective, constraint, x0)
         for leaf in jax.tree.leaves(x0):

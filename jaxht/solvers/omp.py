@@ -93,7 +93,7 @@ class ForwardSelection(Solver):
 @pytree
 class OMP(ForwardSelection):
     r"""Orthogonal matching pursuit; for a general f it is forward selection (FBS), for groups group
-    OMP.
+    OMP, for rows of a matrix simultaneous OMP (SOMP).
 
     .. math::
         i = \arg\max_{i \notin S} |\nabla_i f(x)|, \qquad S \leftarrow S \cup \{i\}, \qquad

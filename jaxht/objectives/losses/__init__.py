@@ -8,6 +8,7 @@ LogisticLoss(scale)       log(1 + exp(-s y u))                            s^2 / 
 SquaredHingeLoss          max(0, 1 - y u)^2 / 2                           1              -1, +1
 SmoothedHingeLoss(gamma)  0, (1 - y u)^2 / (2 gamma), 1 - y u - gamma/2   1 / gamma      -1, +1
 HingeLoss                 max(0, 1 - y u)                                 not smooth     -1, +1
+OneSidedLoss              max(0, -y u)                                    not smooth     -1, +1
 PoissonLoss               exp(u) - y u                                    not bounded    counts
 GammaLoss                 y exp(-u) + u                                   not bounded    positive
 SoftmaxLoss               logsumexp(u) - u_y, u in R^c                    1 / 2          0 ... c - 1
@@ -24,6 +25,7 @@ LogisticLoss(scale)       b log b + (1 - b) log(1 - b), b = -a y / s      0 <= b
 SquaredHingeLoss          y a + a^2 / 2                                   y a <= 0
 SmoothedHingeLoss(gamma)  y a + gamma a^2 / 2                             -1 <= y a <= 0
 HingeLoss                 y a                                             -1 <= y a <= 0
+OneSidedLoss              0                                               -1 <= y a <= 0
 PoissonLoss               m log m - m, m = a + y                          m >= 0
 GammaLoss                 m log(m / y) - m, m = 1 - a                     m >= 0
 """
@@ -31,6 +33,7 @@ GammaLoss                 m log(m / y) - m, m = 1 - a                     m >= 0
 from jaxht.objectives.losses.classification import (
     HingeLoss,
     LogisticLoss,
+    OneSidedLoss,
     SmoothedHingeLoss,
     SquaredHingeLoss,
 )
@@ -47,6 +50,7 @@ __all__ = [
     "HuberLoss",
     "LogisticLoss",
     "Loss",
+    "OneSidedLoss",
     "OrdinalLoss",
     "PoissonLoss",
     "RiskSets",

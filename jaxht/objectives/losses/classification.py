@@ -8,7 +8,13 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.loss import MarginLoss, UnitCurvatureLoss
 
-__all__ = ["HingeLoss", "LogisticLoss", "SmoothedHingeLoss", "SquaredHingeLoss"]
+__all__ = [
+    "HingeLoss",
+    "LogisticLoss",
+    "OneSidedLoss",
+    "SmoothedHingeLoss",
+    "SquaredHingeLoss",
+]
 
 
 @pytree
@@ -208,3 +214,58 @@ class HingeLoss(HingedLoss):
     def curvature(self, u: Array, y: Array) -> Array:
         """0; the kink has no curvature."""
         return jnp.zeros_like(u)
+
+
+@pytree
+class OneSidedLoss(MarginLoss):
+    """``l(u; y) = max(0, -y u)`` for labels y in {-1, +1}: how far u is on the wrong side of 0.
+
+    Source: Jacques, Laska, Boufounos & Baraniuk 2013 (BIHT).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import OneSidedLoss
+        >>> OneSidedLoss().value(jnp.array([2.0, -1.0]), jnp.ones(2)).tolist()
+        [0.0, 1.0]
+    """
+
+    is_smooth = False
+
+    def smoothness(self, y: Array) -> Numeric:
+        """The one-sided loss has no smoothness.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "the one-sided loss has no smoothness, and 0 minimises it on every support: use "
+            "IHT(step_size=1)"
+        )
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        return jnp.maximum(0, -y * u)
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``(sign(u) - y) / 2``, with sign(0) = 0."""
+        return (jnp.sign(u) - y) / 2
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """0; the kink has no curvature."""
+        return jnp.zeros_like(u)
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """0 for y a in [-1, 0]."""
+        return jnp.where((y * a >= -1) & (y * a <= 0), 0.0, jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """0."""
+        return jnp.zeros_like(a)
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """0."""
+        return jnp.zeros_like(a)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """y a, clipped to [-1, 0]."""
+        return y * jnp.clip(y * a, -1, 0)

@@ -158,6 +158,14 @@ class MarginLoss(ScalarLoss):
             raise ValueError(f"y must hold labels -1 and +1; got {np.unique(labels)[:5]}")
 
 
+def squared_distance(u: Array, y: Array) -> Array:
+    """``|u - y|^2``, entry by entry, real."""
+    residual = u - y
+    if jnp.iscomplexobj(residual):
+        return residual.real**2 + residual.imag**2
+    return residual**2
+
+
 def check_class_ids(y: Array, num_classes: int) -> None:
     """Raise ValueError for targets other than 0 ... num_classes - 1, as far as they are known."""
     if not isinstance(num_classes, int) or num_classes < 2:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.likelihoods import gaussian_deviance
-from jaxht.objectives.losses.loss import Loss, check_class_ids
+from jaxht.objectives.losses.loss import Loss, check_class_ids, squared_distance
 
 __all__ = ["SoftmaxLoss", "SquaredNormLoss"]
 
@@ -62,7 +62,7 @@ class SoftmaxLoss(Loss):
 
 @pytree
 class SquaredNormLoss(Loss):
-    """``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c.
+    """``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c or C^c.
 
     Source: Zhou, Yuan & Feng 2018, §5.
 
@@ -86,7 +86,7 @@ class SquaredNormLoss(Loss):
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""
-        return jnp.sum((u - y) ** 2, axis=1) / 2
+        return jnp.sum(self.squared_residuals(u, y), axis=1) / 2
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``u - y``."""
@@ -105,5 +105,5 @@ class SquaredNormLoss(Loss):
         return gaussian_deviance(self.squared_residuals(u, y), weights)
 
     def squared_residuals(self, u: Array, y: Array) -> Array:
-        """``(u - y)^2``."""
-        return (u - y) ** 2
+        """``|u - y|^2``."""
+        return squared_distance(u, y)

@@ -8,7 +8,7 @@ from jaxht._checks import known_values
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.likelihoods import gamma_deviance, gaussian_deviance
-from jaxht.objectives.losses.loss import ScalarLoss, UnitCurvatureLoss
+from jaxht.objectives.losses.loss import ScalarLoss, UnitCurvatureLoss, squared_distance
 
 __all__ = ["GammaLoss", "HuberLoss", "PoissonLoss", "SquaredLoss"]
 
@@ -56,10 +56,7 @@ class SquaredLoss(UnitCurvatureLoss):
 
     def squared_residuals(self, u: Array, y: Array) -> Array:
         """``|u - y|^2``."""
-        residual = u - y
-        if jnp.iscomplexobj(residual):
-            return residual.real**2 + residual.imag**2
-        return residual**2
+        return squared_distance(u, y)
 
 
 @pytree
