@@ -15,7 +15,7 @@ import jaxht
 from benchmarks.timing import double_precision, interleaved, report
 from jaxht import Edges, GaussianPrecision
 from jaxht.constraints.support import Support
-from jaxht.planted.ensembles import graph_precision
+from jaxht.ensembles import graph_precision
 from jaxht.subproblems import refit
 
 SOLVER = jaxht.HTP(step_size=10.0, backtrack=True)

@@ -23,7 +23,16 @@ K_MAX = 5
 NUM_STEPS = 60
 
 # Every row has a case of each kind, or says by which error it is refused.
-KINDS = ("Sparse", "Groups", "LowRank", "Edges", "function", "sparse design", "operator")
+KINDS = (
+    "Sparse",
+    "Groups",
+    "LowRank",
+    "Edges",
+    "function",
+    "sparse design",
+    "operator",
+    "complex",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +53,21 @@ class Case:
     def kinds(self):
         """Those of KINDS that it is of."""
         given = {word for word in ("function", "operator") if word in self.words}
-        return {self.problem.kind, *given, *(["sparse design"] if "csr" in self.words else [])}
+        if "csr" in self.words:
+            given.add("sparse design")
+        if self.is_complex:
+            given.add("complex")
+        return {self.problem.kind, *given}
+
+    @property
+    def is_complex(self):
+        """Whether the data are complex numbers."""
+        return self.dtype.startswith("complex")
+
+    @property
+    def real_dtype(self):
+        """That of values, norms and tolerances."""
+        return np.finfo(self.dtype).dtype.name
 
     @property
     def gathers(self):
@@ -113,6 +136,11 @@ def times(x, A):
     return A @ x
 
 
+def doubled(v):
+    """In double precision."""
+    return np.asarray(v, np.result_type(v, np.float64))
+
+
 class Vectors:
     """A sparse vector, or a matrix of few entries.
 
@@ -142,6 +170,10 @@ class Vectors:
         for x, size in zip(truth, k, strict=True):
             x[rng.choice(x.size, size, replace=False)] = np.array([3, -2.5, 2, 1.5, -1])[:size]
         x0 = rng.normal(size=truth.shape)
+        if case.is_complex:
+            A = (A + 1j * rng.normal(size=A.shape) * A.std()) / np.sqrt(2)
+            truth = truth * np.exp(2j * np.pi * rng.random(truth.shape))
+            x0 = x0 + 1j * rng.normal(size=x0.shape)
         x0[:2] = 0
         truth, x0 = (x.reshape(LANES, d, -1) for x in (truth, x0))
         u = A @ truth
@@ -154,8 +186,12 @@ class Vectors:
         y = {"logistic": np.sign(u[..., 0]), "softmax": np.argmax(u, axis=-1)}.get(
             words[0], u[..., 0]
         )
-        arrays = {"A": A, "y": y, "l2": l2, "delta": 0.5}
-        arrays = {name: np.asarray(array, case.dtype) for name, array in arrays.items()}
+        arrays = {
+            "A": np.asarray(A, case.dtype),
+            "y": np.asarray(y, case.dtype),
+            "l2": np.asarray(l2, case.real_dtype),
+            "delta": np.asarray(0.5, case.real_dtype),
+        }
         return Batch(arrays, ("y",) if case.shared else ("A", "y"), k, x0.astype(case.dtype))
 
     def held(self, words, batch):
@@ -185,13 +221,11 @@ class Vectors:
         raise ValueError(words)
 
     def value(self, words, x, A, y, l2, delta):
-        """f in float64, loss by loss."""
-        A, y, l2, u = (
-            *(np.asarray(v, np.float64) for v in (A, y, l2)),
-            np.asarray(A, np.float64) @ x,
-        )
+        """f in double precision, loss by loss."""
+        A, y, l2 = map(doubled, (A, y, l2))
+        u = A @ x
         losses = {
-            "squares": lambda: (u - y) ** 2 / 2,
+            "squares": lambda: np.abs(u - y) ** 2 / 2,
             "logistic": lambda: np.log1p(np.exp(-y * u)),
             "huber": lambda: np.where(
                 np.abs(u - y) <= delta, (u - y) ** 2 / 2, delta * (np.abs(u - y) - delta / 2)
@@ -201,7 +235,7 @@ class Vectors:
             ),
         }[words.split()[0]]()
         mean = words.split()[0] != "squares" or "mean" in words or "function" in words
-        return (np.mean(losses) if mean else np.sum(losses)) + l2 / 2 * np.sum(x**2)
+        return (np.mean(losses) if mean else np.sum(losses)) + l2 / 2 * np.sum(np.abs(x) ** 2)
 
     def size(self, x):
         """||x||_0."""
@@ -455,13 +489,14 @@ VECTORS = Vectors()
 
 
 def on(solver, *cases):
-    """Cases of a solver from "words/own or shared/bits"."""
+    """Cases of a solver from "words/own or shared/bits", or a dtype in place of bits."""
     found = []
     for words, design, bits in (case.split("/") for case in cases):
         first, *rest = words.split()
         problem = PROBLEMS.get(first, VECTORS)
         words = " ".join(rest) if first in ("groups", "pairs") else words
-        found.append(Case(solver, problem, words, design == "shared", f"float{bits}"))
+        dtype = f"float{bits}" if bits.isdigit() else bits
+        found.append(Case(solver, problem, words, design == "shared", dtype))
     return tuple(found)
 
 
@@ -504,6 +539,7 @@ NO_OTHER_LOSS = {
     "Edges": "must be LeastSquares",
     "function": "must be LeastSquares",
 }
+NO_COMPLEX = "solver must take complex numbers"
 
 
 def refusals(solver, **errors):
@@ -513,6 +549,7 @@ def refusals(solver, **errors):
         "LowRank": "responses/own/32",
         "Edges": "precision/own/32",
         "function": "squares ridge function/own/32",
+        "complex": "squares ridge/own/complex64",
     }
     return {kind: (on(solver, cases[kind])[0], message) for kind, message in errors.items()}
 
@@ -539,7 +576,8 @@ TABLE = {
             on(IHT, "squares/own/32", "logistic function/own/64", "responses/own/64")
             + on(jaxht.IHT(step_size=0.4, momentum=0.2), "groups squares mean ridge csr/shared/32")
             + on(jaxht.IHT(momentum=0.3, nesterov=True), "huber ridge operator/own/64")
-            + on(jaxht.IHT(step_size=0.3), "precision/own/32"),
+            + on(jaxht.IHT(step_size=0.3), "precision/own/32")
+            + on(jaxht.IHT(momentum=0.3, nesterov=True), "squares/own/complex64"),
         ),
         Row(
             "NIHT",
@@ -550,7 +588,8 @@ TABLE = {
                 "squares ridge function/own/64",
                 "responses/own/32",
             )
-            + on(NIHT, "precision/own/64", "pairs squares ridge/own/64"),
+            + on(NIHT, "precision/own/64", "pairs squares ridge/own/64")
+            + on(NIHT, "groups squares mean/own/complex128"),
         ),
         Row(
             "CGIHT",
@@ -559,6 +598,7 @@ TABLE = {
                 "squares ridge/shared/32",
                 "squares mean csr/shared/64",
                 "groups squares mean ridge operator/own/64",
+                "squares ridge/own/complex64",
             )
             + on(jaxht.CGIHT(theta=3.0), "squares/own/64"),
             refusals(CGIHT, **NO_OTHER_LOSS),
@@ -570,12 +610,13 @@ TABLE = {
                 "squares ridge/own/32",
                 "squares mean csr/shared/64",
                 "groups squares mean ridge operator/own/64",
+                "squares ridge/own/complex64",
             ),
             refusals(FIHT, **NO_OTHER_LOSS),
         ),
         Row(
             "ALPS",
-            on(ALPS, "squares ridge/shared/32", "squares csr/shared/64")
+            on(ALPS, "squares ridge/shared/32", "squares csr/shared/64", "squares/own/complex128")
             + on(jaxht.ALPS(memory=0, debias=False), "groups squares ridge operator/own/64"),
             refusals(ALPS, **NO_OTHER_LOSS),
         ),
@@ -589,7 +630,8 @@ TABLE = {
                 "responses/own/64",
             )
             + on(jaxht.HTP(step_size=0.5, backtrack=True), "precision/own/32")
-            + on(HTP, "pairs logistic/own/64"),
+            + on(HTP, "pairs logistic/own/64")
+            + on(jaxht.HTP(backtrack=True), "squares/own/complex128"),
             minimises=True,
         ),
         Row(
@@ -601,7 +643,8 @@ TABLE = {
                 "groups logistic operator/own/32",
             )
             + on(PHT, "squares ridge function/own/64")
-            + on(jaxht.PHT(r=2, step_size=0.5), "precision/own/64"),
+            + on(jaxht.PHT(r=2, step_size=0.5), "precision/own/64")
+            + on(PHT, "squares mean operator/own/complex64"),
             refusals(PHT, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -613,7 +656,8 @@ TABLE = {
                 "squares ridge csr/shared/64",
                 "logistic function/own/32",
             )
-            + on(GraSP, "groups logistic operator/own/64", "precision/own/64"),
+            + on(GraSP, "groups logistic operator/own/64", "precision/own/64")
+            + on(CoSaMP, "groups squares/own/complex128"),
             refusals(CoSaMP, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -625,7 +669,8 @@ TABLE = {
                 "squares mean csr/shared/64",
                 "groups logistic operator/own/32",
             )
-            + on(SP, "squares ridge function/own/64", "precision/own/64"),
+            + on(SP, "squares ridge function/own/64", "precision/own/64")
+            + on(SP, "squares ridge/shared/complex64"),
             refusals(SP, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -640,7 +685,7 @@ TABLE = {
             + on(
                 OMP, "logistic operator/own/32", "squares ridge function/own/64", "precision/own/64"
             )
-            + on(OMP, "pairs squares mean/shared/32"),
+            + on(OMP, "pairs squares mean/shared/32", "groups squares ridge/own/complex128"),
             refusals(OMP, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -657,6 +702,7 @@ TABLE = {
                 "squares mean operator/own/64",
                 "squares ridge function/own/64",
                 "precision/own/64",
+                "squares mean ridge/own/complex64",
             ),
             refusals(OLS, LowRank=NO_RANK),
             minimises=True,
@@ -669,7 +715,8 @@ TABLE = {
                 "squares ridge csr/shared/64",
                 "groups squares mean operator/own/64",
             )
-            + on(OMPR, "squares ridge function/own/64", "precision/own/64"),
+            + on(OMPR, "squares ridge function/own/64", "precision/own/64")
+            + on(OMPR, "groups squares mean/own/complex128"),
             refusals(OMPR, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -683,6 +730,7 @@ TABLE = {
                 "groups squares ridge operator/own/64",
                 "squares ridge function/own/64",
                 "precision/own/64",
+                "squares ridge/own/complex64",
             ),
             refusals(jaxht.ExhaustiveSearch(), LowRank=NO_RANK),
             minimises=True,
@@ -695,7 +743,8 @@ TABLE = {
                 "squares ridge csr/shared/64",
                 "groups squares ridge operator/own/64",
             )
-            + on(ELS, "squares ridge function/own/64", "precision/own/64"),
+            + on(ELS, "squares ridge function/own/64", "precision/own/64")
+            + on(ELS, "squares mean ridge/own/complex128"),
             refusals(ELS, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -707,7 +756,8 @@ TABLE = {
                 "squares mean csr/shared/64",
                 "groups squares ridge operator/own/64",
             )
-            + on(FoBa, "squares ridge function/own/64", "precision/own/64"),
+            + on(FoBa, "squares ridge function/own/64", "precision/own/64")
+            + on(FoBa, "squares mean/own/complex64"),
             refusals(FoBa, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -719,7 +769,8 @@ TABLE = {
                 "squares ridge csr/shared/64",
                 "groups squares operator/own/64",
             )
-            + on(ARHT, "squares ridge function/own/64", "precision/own/64"),
+            + on(ARHT, "squares ridge function/own/64", "precision/own/64")
+            + on(ARHT, "squares mean ridge/own/complex128"),
             refusals(ARHT, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -736,7 +787,8 @@ TABLE = {
                 "groups squares mean ridge operator/own/64",
                 "squares ridge function/own/64",
             )
-            + on(LocalSearch, "precision/own/64", "pairs squares ridge/own/64"),
+            + on(LocalSearch, "precision/own/64", "pairs squares ridge/own/64")
+            + on(LocalSearch, "squares ridge/own/complex64"),
             refusals(LocalSearch, LowRank=NO_RANK),
             minimises=True,
             lists=True,
@@ -749,7 +801,8 @@ TABLE = {
                 "groups squares mean csr/shared/64",
                 "squares mean ridge operator/own/32",
             )
-            + on(SGHT, "logistic function samples/own/64", "responses/own/64"),
+            + on(SGHT, "logistic function samples/own/64", "responses/own/64")
+            + on(SGHT, "squares mean/own/complex128"),
             refusals(SGHT, Edges=NO_SUM, function=NO_SUM),
         ),
         Row(
@@ -760,9 +813,8 @@ TABLE = {
                 "squares mean csr/shared/64",
                 "groups huber operator/own/64",
             )
-            + on(
-                jaxht.SVRGHT(0.02, 8), "squares ridge function samples/own/64", "responses/own/32"
-            ),
+            + on(jaxht.SVRGHT(0.02, 8), "squares ridge function samples/own/64", "responses/own/32")
+            + on(HTSVRG, "squares mean ridge/own/complex64"),
             refusals(HTSVRG, Edges=NO_SUM, function=NO_SUM),
         ),
         Row(
@@ -773,6 +825,7 @@ TABLE = {
                 "groups logistic operator/own/64",
                 "squares function samples/own/64",
                 "responses/own/64",
+                "squares mean ridge/own/complex128",
             ),
             refusals(HTSAGA, Edges=NO_SUM, function=NO_SUM),
         ),
@@ -784,7 +837,8 @@ TABLE = {
                 "groups squares mean csr/shared/64",
                 "squares mean operator/own/32",
             )
-            + on(HSGHT, "logistic function samples/own/64", "responses/own/64"),
+            + on(HSGHT, "logistic function samples/own/64", "responses/own/64")
+            + on(HSGHT, "squares mean ridge/own/complex64"),
             refusals(HSGHT, Edges=NO_SUM, function=NO_SUM),
         ),
         # No l2, no dual.
@@ -796,7 +850,7 @@ TABLE = {
                 "squares ridge csr/shared/64",
                 "groups logistic operator/own/64",
             ),
-            refusals(DIHT, LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL),
+            refusals(DIHT, LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL, complex=NO_COMPLEX),
             minimises=True,
         ),
         Row(
@@ -807,7 +861,13 @@ TABLE = {
                 "squares ridge csr/shared/64",
                 "groups squares ridge operator/own/64",
             ),
-            refusals(jaxht.SDIHT(batch_size=1), LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL),
+            refusals(
+                jaxht.SDIHT(batch_size=1),
+                LowRank=NO_DUAL,
+                Edges=NO_DUAL,
+                function=NO_DUAL,
+                complex=NO_COMPLEX,
+            ),
             minimises=True,
         ),
     ]
@@ -817,7 +877,7 @@ TABLE = {
 def never(case):
     """A Stop that ends no run before NUM_STEPS, with a number for each lane in every field."""
     real, whole = (
-        functools.partial(np.full, LANES, dtype=dtype) for dtype in (case.dtype, np.int32)
+        functools.partial(np.full, LANES, dtype=dtype) for dtype in (case.real_dtype, np.int32)
     )
     return jaxht.Stop(whole(NUM_STEPS), real(0), whole(10**6), real(-np.inf), real(0))
 
@@ -857,7 +917,8 @@ def program(name, case):
     """The batched, traced run of a case, the one compile that its clauses share, and what its steps
     took and returned.
 
-    It advances in pieces, of one step each for a history, under strict promotion of dtypes.
+    It advances in pieces, of one step each for a history, of real numbers under strict promotion of
+    dtypes.
     """
     row, steps = TABLE[name], []
     watch = watched(case.solver, [], steps)
@@ -894,7 +955,8 @@ def run(name, case, batch=None, stop=None, solver=None, pieces=EACH_STEP):
     """Result and history of carries of the case's solver in every lane, as NumPy arrays."""
     batch, stop, solver = batch or case.batch(), stop or never(case), solver or case.solver
     held = case.problem.held(case.words, batch)
-    with jax.numpy_dtype_promotion("strict"):
+    # Strict promotion knows no product of a real and a complex number.
+    with jax.numpy_dtype_promotion("standard" if case.is_complex else "strict"):
         out = program(name, case)[0](held.arrays, batch.k, batch.x0, keys(), stop, solver, pieces)
     return jax.tree.map(np.asarray, out)
 

@@ -20,6 +20,7 @@ from tests.contract import (
     NUM_STEPS,
     TABLE,
     baseline,
+    doubled,
     key_data,
     keys,
     never,
@@ -35,7 +36,7 @@ CLOSE = {"float32": 2e-4, "float64": 1e-9}
 
 def close(a, b, case):
     scale = np.max(np.abs(b), initial=1e-3)
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE[case.dtype] * scale)
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE[case.real_dtype] * scale)
 
 
 def identical(a, b, case):
@@ -130,17 +131,16 @@ def reports_what_it_found(row, case):
     """x, value, support, counts and status are of the right type, finite, and belong together."""
     result, history = baseline(row.name, case)
     points, batch = history.iterate, case.batch()
-    for array in (result.x, result.value, points.x, points.value):
+    for array in (result.x, points.x):
         assert array.dtype == case.dtype and np.all(np.isfinite(array))
+    for array in (result.value, points.value):
+        assert array.dtype == case.real_dtype and np.all(np.isfinite(array))
     integers = (result.num_steps, result.status, result.counts.full_gradients)
     assert {(array.dtype, array.shape) for array in integers} == {(np.dtype(np.int32), (LANES,))}
     for i in range(LANES):
         expected = returned(case, points, i, result.status[i], NUM_STEPS)
         identical((result.x[i], result.value[i]), expected, case)
-        values = [
-            case.problem.value(case.words, np.asarray(x, np.float64), **batch.lane(i))
-            for x in points.x[i]
-        ]
+        values = [case.problem.value(case.words, doubled(x), **batch.lane(i)) for x in points.x[i]]
         close(points.value[i], values, case)
         assert jaxht.Status(int(result.status[i])).sentence
     case.problem.has_support(result.support, result.x)
@@ -149,7 +149,7 @@ def reports_what_it_found(row, case):
         assert np.all(np.diff(getattr(history.counts, name), axis=1) >= 0)
     assert np.all(result.counts.ifo > 0)
     if result.gap is not None:
-        slack = CLOSE[case.dtype] * np.abs(points.value)
+        slack = CLOSE[case.real_dtype] * np.abs(points.value)
         assert np.all(history.info.gap >= -slack)
         assert np.all(np.diff(history.info.gap, axis=1) <= slack[:, 1:])
     else:
@@ -230,7 +230,7 @@ def obeys_stop(row, case):
     patience = np.array([1, 2, 3, 4], np.int32)
     # Thresholds in between, where the last bit cannot matter.
     above = points.value + 1e-3 * np.abs(points.value)
-    rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.dtype)
+    rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.real_dtype)
     is_still = (change <= rtol[:, None] * size) & case.solver.fixed_point_test
     is_still &= (history.info.accepted & ~history.info.skip_fixed_point_test)[:, 1:]
     tests = [
@@ -254,7 +254,7 @@ def obeys_stop(row, case):
             ("target_value", target, points.value <= target[:, None], jaxht.Status.TARGET_REACHED)
         )
     if full.gap is not None:
-        gap_rtol = (1.01 * history.info.gap[:, 3] / points.value[:, 3]).astype(case.dtype)
+        gap_rtol = (1.01 * history.info.gap[:, 3] / points.value[:, 3]).astype(case.real_dtype)
         closed = history.info.gap <= gap_rtol[:, None] * np.abs(points.value)
         tests.append(("gap_rtol", gap_rtol, closed, jaxht.Status.GAP_CLOSED))
     for name, number, met, status in tests:
@@ -322,8 +322,8 @@ def resumes(row, case):
 
 
 def keeps_its_types(row, case):
-    """A step returns what it was given, in shape and dtype, under strict promotion; x has the
-    objective's dtype."""
+    """A step returns what it was given, in shape and dtype, of real numbers under strict promotion;
+    x has the objective's dtype, and f(x) that of its real parts."""
     result, _ = baseline(row.name, case)
     steps = program(row.name, case)[1]
     assert steps
@@ -332,10 +332,10 @@ def keeps_its_types(row, case):
         assert jax.tree.leaves(before) == jax.tree.leaves(after)
         assert not any(described.endswith("True") for described in jax.tree.leaves(after))  # weak
     assert result.x.shape == case.batch().x0.shape and result.value.shape == (LANES,)
-    assert result.x.dtype == result.value.dtype == case.dtype
+    assert result.x.dtype == case.dtype and result.value.dtype == case.real_dtype
 
 
-# ---- for every row, in its first case ------------------------------------------------------------
+# ---- for every row, in its first case, and some in its case of complex numbers -------------------
 
 
 def steps_alike_without_jit(row, case):
@@ -365,7 +365,7 @@ def steps_alike_without_jit(row, case):
         for one, other in zip(
             jax.tree.leaves(jax.tree.map(key_data, ours)), jax.tree.leaves(theirs), strict=True
         ):
-            if jnp.issubdtype(one.dtype, jnp.floating):
+            if jnp.issubdtype(one.dtype, jnp.inexact):
                 close(one, other, case)
 
 
@@ -403,7 +403,7 @@ def runs_alone_and_compiles_once(row, case):
     # The lanes that start at zero, which is the default.
     for alone, i in [
         (solve(0, int(batch.k[0]), 0, 1), 0),
-        (solve(1, batch.k[1], 0, np.float32(1)), 1),
+        (solve(1, batch.k[1], 0, np.dtype(case.real_dtype).type(1)), 1),
     ]:
         assert case.problem.size(np.asarray(alone.x)) <= batch.k[i]
         close(alone.x, result.x[i], case)
@@ -432,7 +432,7 @@ def runs_alone_and_compiles_once(row, case):
 
 def feasible_as_users_run(row, case):
     """In a batch, optimised by XLA as far as it goes: at most k entries, of gradients that tie but
-    for rounding.
+    for rounding, and of complex ones whose magnitudes do.
 
     Where XLA computed a vector twice, in kernels that round differently, a threshold from the one
     once kept k + 1 entries of the other. The designs have every column twice, but for the last bit.
@@ -444,8 +444,11 @@ def feasible_as_users_run(row, case):
     with precision(dtype):
         A = np.tile(rng.normal(size=(lanes, n, d // 2)), (1, 1, 2))
         A *= 1 + np.finfo(dtype).eps * rng.integers(-1, 2, A.shape)
+        if case.is_complex:
+            A = A * np.exp(2j * np.pi * rng.random((lanes, 1, d)))
         y = np.einsum("lnd,ld->ln", A, rng.normal(size=(lanes, d)) * (rng.random((lanes, d)) < 0.4))
-        A, y = A.astype(dtype), y.astype(dtype)
+        given = np.result_type(dtype, np.complex64) if case.is_complex else dtype
+        A, y = A.astype(given), y.astype(given)
         k = rng.integers(1, K_MAX, lanes)
 
         def solve(A, y, k, key):
@@ -483,7 +486,7 @@ def asks_for_k_max_if_it_gathers(row, case):
                 case.objective(batch.lane(0)), constraint, case.solver, key=keys()[0]
             )
 
-        with precision(case.dtype):
+        with precision(case.real_dtype):
             if row.gathers(case):
                 with pytest.raises(ValueError, match="k_max"):
                     jax.eval_shape(solve, 3)
@@ -499,7 +502,7 @@ def refuses_what_it_cannot_solve(row, case):
     for refused, message in row.refuses.values():
         arrays = refused.batch().lane(0)
         constraint = refused.problem.constraint(1, 1)
-        with precision(refused.dtype), pytest.raises(ValueError, match=message):
+        with precision(refused.real_dtype), pytest.raises(ValueError, match=message):
             jaxht.solve(refused.objective(arrays), constraint, refused.solver, key=keys()[0])
 
 
@@ -564,9 +567,16 @@ FOR_EVERY_ROW = [
 
 def contract():
     """Clause, row and case, those of one compile together."""
-    for row in TABLE.values():
+    for place, row in enumerate(TABLE.values()):
         for case in row.cases:
-            for clause in IN_EVERY_CASE + (FOR_EVERY_ROW if case is row.cases[0] else []):
+            clauses = list(IN_EVERY_CASE)
+            if case is row.cases[0]:
+                clauses += FOR_EVERY_ROW
+            elif case.is_complex:
+                clauses.append(runs_alone_and_compiles_once)
+                if place % 4 == 0:  # by turns, since they are long to compile
+                    clauses += [steps_alike_without_jit, feasible_as_users_run]
+            for clause in clauses:
                 yield pytest.param(
                     clause, row, case, id=f"{row.name}-{case.problem.kind}-{case}-{clause.__name__}"
                 )
@@ -590,7 +600,7 @@ def test_contract(clause, row, case, rows):
             jax.clear_caches()
         return_memory()
         rows.append(row)
-    with precision(case.dtype):
+    with precision(case.real_dtype):
         clause(row, case)
 
 

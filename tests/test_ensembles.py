@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 DESIGNS = {
     "gaussian": ensembles.gaussian,
     "rademacher": ensembles.rademacher,
+    "sparse": partial(ensembles.sparse_columns, degree=3),
     "partial_dct": ensembles.partial_dct,
     "toeplitz": partial(ensembles.toeplitz, rho=0.6),
     "conditioned": partial(ensembles.conditioned, kappa=30.0),  # and with_spectrum, which it calls
@@ -32,6 +33,8 @@ SIGNALS = {
     "gaussian": ensembles.gaussian_signal,
     "sign": ensembles.sign_signal,
     "decaying": partial(ensembles.decaying_signal, ratio=0.8),
+    "power law": partial(ensembles.power_law_signal, exponent=0.7),
+    "uniform": partial(ensembles.uniform_signal, low=0.5, high=2.0),
     "significant": ensembles.significant_signal,
     "either sign": partial(ensembles.significant_signal, mean=-2.0, std=0.25, random_signs=True),
     # The guards: all powers but the first few underflow; every value is drawn as 0.
@@ -102,8 +105,38 @@ def test_partial_dct_is_distinct_random_rows_of_the_dct_matrix(n, d):
             assert_within((rows == row).sum(), binomial_bounds(num))
 
 
+def test_sparse_columns_have_their_degree_at_uniform_places():
+    n, d, num = 12, 10, 300
+
+    @jax.jit
+    @jax.vmap
+    def draw(key, degree):
+        plain = ensembles.sparse_columns(key, n, d, degree, random_signs=False)
+        return ensembles.sparse_columns(key, n, d, degree), plain
+
+    degrees = np.arange(num) % n + 1
+    A, plain = map(np.asarray, draw(jax.random.split(KEY, num), degrees))
+    np.testing.assert_array_equal(np.count_nonzero(A, axis=1), np.tile(degrees[:, None], d))
+    np.testing.assert_allclose(np.abs(A), plain)
+    np.testing.assert_allclose(np.linalg.norm(A, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(plain.max(axis=(1, 2)), degrees**-0.5, rtol=1e-6)
+    assert_within((A > 0).sum(), binomial_bounds(np.count_nonzero(A)))
+    single = A[degrees == 1] != 0
+    places = single.argmax(axis=1)
+    assert stats.chisquare(np.bincount(places.ravel(), minlength=n)).pvalue > RARE
+    # Columns are drawn independently of each other.
+    same = places[:, 1:] == places[:, :-1]
+    assert_within(same.sum(), binomial_bounds(same.size, 1 / n))
+
+
+def test_sparse_columns_need_a_degree_that_fits():
+    for degree in 0, 6:
+        with pytest.raises(ValueError, match=rf"degree must lie in \[1, 5\]; got {degree}"):
+            ensembles.sparse_columns(KEY, 5, 8, degree)
+
+
 def test_partial_dct_needs_no_more_rows_than_there_are():
-    with pytest.raises(ValueError, match="n <= d, got n = 9, d = 8"):
+    with pytest.raises(ValueError, match="n <= d; got n = 9, d = 8"):
         ensembles.partial_dct(KEY, 9, 8)
 
 
@@ -173,7 +206,7 @@ def is_multiple(row, f):
 
 def test_a_matrix_without_entries_needs_no_more_rows_than_there_are():
     for draw in (ensembles.random_convolution, ensembles.spread_spectrum):
-        with pytest.raises(ValueError, match="n <= d, got n = 9, d = 8"):
+        with pytest.raises(ValueError, match="n <= d; got n = 9, d = 8"):
             draw(KEY, 9, 8)
 
 
@@ -311,18 +344,23 @@ def test_values_of_signals(signals):
     assert_law(values["gaussian"], stats.norm())
     assert_law(values["significant"], stats.norm(5, 1))
     assert_law(np.abs(values["either sign"]), stats.norm(2, 0.25))
+    assert_law(np.abs(values["uniform"]), stats.uniform(0.5, 1.5))
     assert set(np.unique(values["sign"])) == {-1.0, 1.0}
-    for name in "sign", "either sign", "decaying", "underflow":
+    for name in "sign", "either sign", "decaying", "underflow", "uniform", "power law":
         assert_within((values[name] > 0).sum(), binomial_bounds(NUM * NONZEROS))
     assert set(np.unique(values["zero"])) == {np.finfo(values["zero"].dtype).eps}
 
 
 def test_decaying_magnitudes_are_the_powers_in_random_order(signals):
-    magnitudes = np.abs(signals["decaying"])
-    expected = np.append(0.8 ** np.arange(NONZEROS), np.zeros(LENGTH - NONZEROS))
-    np.testing.assert_allclose(
-        -np.sort(-magnitudes, axis=1), np.tile(expected, (NUM, 1)), rtol=1e-5
-    )
+    for name, powers in [
+        ("power law", np.arange(1, NONZEROS + 1) ** -0.7),
+        ("decaying", 0.8 ** np.arange(NONZEROS)),
+    ]:
+        magnitudes = np.abs(signals[name])
+        expected = np.append(powers, np.zeros(LENGTH - NONZEROS))
+        np.testing.assert_allclose(
+            -np.sort(-magnitudes, axis=1), np.tile(expected, (NUM, 1)), rtol=1e-5
+        )
     for power in 0, 5, 19:
         where = np.argmin(np.abs(magnitudes - 0.8**power), axis=1)
         assert stats.chisquare(np.bincount(where, minlength=LENGTH)).pvalue > RARE
@@ -489,3 +527,156 @@ def test_a_signal_is_recovered_from_transforms_alone():
     f = jaxht.LeastSquares(A, A.matvec(x), mean=False)
     result = jaxht.solve(f, jaxht.Sparse(40), jaxht.HTP())
     np.testing.assert_allclose(result.x, x, atol=1e-4)
+
+
+# ---- complex numbers, in a wider range of ensembles ----
+
+
+def of_circle(angles):
+    """Whether phases are uniform on the unit circle."""
+    assert_law(np.ravel(angles) / (2 * np.pi) + 0.5, stats.uniform())
+
+
+def test_complex_normal_numbers_have_independent_parts_of_variance_one_half():
+    n, d = 60, 80
+    for Z in (
+        np.asarray(ensembles.gaussian(KEY, n, d, variance=4.0, dtype=complex)) / 2,
+        np.asarray(ensembles.row_signal(KEY, n, d, n, dtype=complex)),
+        np.asarray(ensembles.gaussian_noise(KEY, jnp.zeros((n, d), complex), 3.0)) / 3,
+    ):
+        assert Z.dtype == np.complex64
+        for part in Z.real, Z.imag:
+            assert_law(part, stats.norm(0, 0.5**0.5))
+        correlation = np.corrcoef(Z.real.ravel(), Z.imag.ravel())[0, 1]
+        assert abs(correlation) < 5 / np.sqrt(Z.size)
+        np.testing.assert_allclose(np.mean(Z**2), 0, atol=5 / np.sqrt(Z.size))
+
+
+def test_complex_signs_are_phases():
+    n, d = 40, 90
+    A = np.asarray(ensembles.rademacher(KEY, n, d, dtype=complex))
+    np.testing.assert_allclose(np.abs(A), n**-0.5, rtol=1e-5)
+    of_circle(np.angle(A))
+    sparse = np.asarray(ensembles.sparse_columns(KEY, n, d, 4, dtype=complex))
+    np.testing.assert_array_equal(np.count_nonzero(sparse, axis=0), 4)
+    np.testing.assert_allclose(np.abs(sparse[sparse != 0]), 0.5, rtol=1e-5)
+    of_circle(np.angle(sparse[sparse != 0]))
+    K, d = 900, 1000
+    laws = {"uniform": stats.uniform(0.5, 1.5), "gaussian": stats.rayleigh(scale=0.5**0.5)}
+    for name in "sign", *laws:
+        x = np.asarray(SIGNALS[name](KEY, d, K, dtype=complex))
+        assert np.count_nonzero(x) == K and x.dtype == np.complex64
+        of_circle(np.angle(x[x != 0]))
+        if name == "sign":
+            np.testing.assert_allclose(np.abs(x[x != 0]), 1, rtol=1e-5)
+        else:
+            assert_law(np.abs(x[x != 0]), laws[name])
+    for name in "decaying", "power law":
+        x = np.asarray(SIGNALS[name](KEY, d, 30, dtype=complex))
+        reals = np.asarray(SIGNALS[name](KEY, d, 30))
+        np.testing.assert_allclose(np.abs(x), np.abs(reals), rtol=1e-5)
+
+
+def test_complex_designs_have_the_covariance():
+    n, d, rho = 20_000, 5, 0.7
+    A = np.asarray(ensembles.toeplitz(KEY, n, d, rho, dtype=complex), complex)
+    sigma = rho ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
+    np.testing.assert_allclose(A.conj().T @ A / n, sigma, atol=5 / np.sqrt(n))
+    np.testing.assert_allclose(A.T @ A / n, 0, atol=5 / np.sqrt(n))
+    with x64():
+        white, wide = (
+            np.asarray(ensembles.conditioned(KEY, 60, d, kappa, dtype=complex))
+            for kappa in (1.0, 50.0)
+        )
+    root = np.linalg.lstsq(white, wide)[0]
+    assert root.dtype == complex and np.abs(root.imag).max() > 0.01
+    np.testing.assert_allclose(root, root.conj().T, atol=1e-10)
+    expected = np.linspace(1, 50, d) * 2 / 51
+    np.testing.assert_allclose(np.linalg.eigvalsh(root) ** 2, expected, rtol=1e-9)
+
+
+TRANSFORMS = {
+    "dft": (ensembles.partial_dft_operator, scipy.linalg.dft(16, scale="sqrtn"), "complex64"),
+    "hadamard": (ensembles.partial_hadamard_operator, scipy.linalg.hadamard(16) / 4, "float32"),
+    "complex dct": (
+        partial(ensembles.partial_dct_operator, dtype=complex),
+        scipy.fft.dct(np.eye(16), axis=0, norm="ortho"),
+        "complex64",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_operators_are_distinct_random_rows_of_the_transform(name):
+    operator, whole, dtype = TRANSFORMS[name]
+    n, d, num = 8, 16, 200
+
+    @jax.jit
+    @jax.vmap
+    def draw(key, variance):
+        A, scaled = operator(key, n, d), operator(key, n, d, variance=variance)
+        norms = A.column_norms(), scaled.column_norms()
+        unit = jnp.ones(n, A.dtype)
+        return A.columns(jnp.arange(d)), scaled.columns(jnp.arange(d)), scaled.rmatvec(unit), norms
+
+    variance = np.linspace(0.5, 3, num)
+    A, scaled, adjoint, norms = jax.tree.map(np.asarray, draw(jax.random.split(KEY, num), variance))
+    assert A.dtype == scaled.dtype == dtype
+    A, scaled = np.swapaxes(A, 1, 2), np.swapaxes(scaled, 1, 2)
+    rows = np.abs(A @ whole.conj().T).argmax(axis=2)
+    np.testing.assert_allclose(A, whole[rows] * np.sqrt(d / n), atol=2e-6)
+    assert all(len(set(lane)) == n for lane in rows)
+    for row in range(d):
+        assert_within((rows == row).sum(), binomial_bounds(num))
+    factor = np.sqrt(n * variance)
+    np.testing.assert_allclose(scaled, A * factor[:, None, None], atol=1e-5)
+    np.testing.assert_allclose(adjoint, scaled.conj().sum(axis=1), atol=1e-5)
+    for found, matrix in zip(norms, (A, scaled), strict=True):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, np.linalg.norm(matrix, axis=1), rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_a_matrix_are_planted():
+    d, c, K = 30, 4, 7
+    X = np.asarray(ensembles.row_signal(KEY, d, c, K))
+    support = np.asarray(ensembles.gaussian_signal(KEY, d, K)) != 0
+    np.testing.assert_array_equal((X != 0), np.repeat(support[:, None], c, axis=1))
+    signal = partial(ensembles.row_signal, d=d, c=c, K=K)
+    first, second = (
+        planted(KEY, partial(design, n=12, d=d), signal)
+        for design in (ensembles.partial_dct, ensembles.partial_dct_operator)
+    )
+    np.testing.assert_array_equal(first.x_true, second.x_true)
+    np.testing.assert_allclose(first.y, first.A @ first.x_true, atol=1e-5)
+    np.testing.assert_allclose(second.y, first.y, atol=1e-5)
+
+
+def test_noise_at_a_ratio_in_decibels():
+    n = 5000
+    for u in (jnp.linspace(-3.0, 3.0, n), 2 * jnp.exp(1j * jnp.arange(n))):
+        for db in -10.0, 20.0:
+            noise = np.asarray(ensembles.noise_at_snr(KEY, u, db) - u)
+            sigma = np.sqrt(np.mean(np.abs(u) ** 2) / 10 ** (db / 10))
+            df = 2 * n if np.iscomplexobj(u) else n
+            assert_within(np.sum(np.abs(noise) ** 2) / sigma**2 * df / n, chi2_bounds(df))
+        np.testing.assert_array_equal(ensembles.noise_at_snr(KEY, u, np.inf), u)
+        assert ensembles.sigma_for_snr(u, 2.0).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_a_residual_is_below_the_noise_target(dtype):
+    num = 4000
+    for n in 5, 80:
+        noise = ensembles.gaussian_noise(KEY, jnp.zeros((num, n), dtype), 0.3)
+        values = np.sum(np.abs(np.asarray(noise)) ** 2, axis=1) / 2
+        target = ensembles.noise_target(n, 0.3)
+        exact = 0.3**2 * (n + 2 * np.sqrt(n * np.log(n))) / 2
+        np.testing.assert_allclose(target, exact, rtol=1e-5)
+        assert (values > target).sum() <= stats.binom.ppf(1 - RARE, num, 1 / n)
+        # And not far below: the noise itself is not fitted.
+        assert np.mean(values) > target / 4
+
+
+def test_labels_are_of_real_numbers():
+    with pytest.raises(ValueError, match="u must be real for labels; got complex64"):
+        ensembles.logistic_labels(KEY, jnp.ones(3, complex))

@@ -24,7 +24,7 @@ import pytest
 import xarray
 
 from jaxht import HTP, IHT, SGHT, LeastSquares, Sparse, Status, Stop, metrics, solve, sweep
-from jaxht.planted.ensembles import gaussian, gaussian_signal, planted
+from jaxht.ensembles import gaussian, gaussian_signal, planted
 from jaxht.sweep import compilation, scheduler
 from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
 from jaxht.sweep.grid import Grid

@@ -13,7 +13,7 @@ from experiments.common.config import BaseConfig, Count
 from experiments.common.session import Session
 from experiments.common.solvers import SOLVERS, SolverNames, axis_K
 from jaxht import LeastSquares, Stop, sweep
-from jaxht.planted.ensembles import PlantedProblem, gaussian, gaussian_signal, mask_rows, planted
+from jaxht.ensembles import PlantedProblem, gaussian, gaussian_signal, mask_rows, planted
 
 
 class Planted(BaseConfig):

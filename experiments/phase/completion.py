@@ -12,7 +12,7 @@ from xarray import Dataset
 
 from experiments.common import BaseConfig, Count, Counts, Positive, Session, plots
 from jaxht import IHT, NIHT, LowRank, Stop, matrix_completion, metrics, sweep
-from jaxht.planted.ensembles import PlantedProblem, low_rank_entries
+from jaxht.ensembles import PlantedProblem, low_rank_entries
 from jaxht.solvers.solver import Solver
 
 

@@ -16,7 +16,7 @@ from xarray import Dataset, concat
 from experiments.common import BaseConfig, Count, Positive, Session, plots
 from experiments.common.claims import NOT_PRINTED, Claim, Finding, Section, Setting, same
 from jaxht import HTSVRG, LeastSquares, Sparse, trace
-from jaxht.planted.ensembles import gaussian, gaussian_signal
+from jaxht.ensembles import gaussian, gaussian_signal
 from jaxht.solvers.status import Status
 
 SYMBOLS = {"k": "k", "m": "m", "eta": r"\eta"}

@@ -43,7 +43,7 @@ from experiments.yuan2018.judging import (
     present,
 )
 from jaxht import metrics
-from jaxht.planted.ensembles import graph_precision
+from jaxht.ensembles import graph_precision
 
 LOOKS = {
     "GraHTP": (plots.BLUE, "o"),

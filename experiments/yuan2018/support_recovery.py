@@ -27,7 +27,7 @@ from experiments.common.recovery import Planted, draw, recovered
 from experiments.yuan2018.judging import GREEDY, needs, plus_minus
 from experiments.yuan2018.judging import SOLVERS as PAPER_SOLVERS
 from jaxht import LeastSquares, Logistic, metrics, sweep
-from jaxht.planted.ensembles import gaussian_noise, logistic_labels, significant_signal
+from jaxht.ensembles import gaussian_noise, logistic_labels, significant_signal
 
 
 class Config(Planted):

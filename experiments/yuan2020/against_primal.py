@@ -26,8 +26,8 @@ from experiments.common.claims import (
 )
 from experiments.yuan2020.ridge import CLOSED, LAMBDA, QUARTILES, Ridge, draw, draw_quartiles, ridge
 from jaxht import DIHT, HTP, IHT, Sparse, Status, Stop, metrics, solve, sweep
+from jaxht.ensembles import gaussian
 from jaxht.extend import Solver
-from jaxht.planted.ensembles import gaussian
 
 
 class Config(Ridge):

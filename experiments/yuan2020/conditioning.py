@@ -24,7 +24,7 @@ from experiments.yuan2020.gaps import (
 )
 from experiments.yuan2020.ridge import LAMBDA
 from jaxht import sweep
-from jaxht.planted.ensembles import with_spectrum
+from jaxht.ensembles import with_spectrum
 
 
 class Config(Gaps):

@@ -23,7 +23,7 @@ from experiments.yuan2020.gaps import (
     run_gaps,
 )
 from experiments.yuan2020.ridge import LAMBDA
-from jaxht.planted.ensembles import gaussian
+from jaxht.ensembles import gaussian
 
 
 class Config(Gaps):

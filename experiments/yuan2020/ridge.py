@@ -12,7 +12,7 @@ from xarray import DataArray
 
 from experiments.common import BaseConfig, Count, Positives
 from jaxht import LeastSquares, sweep
-from jaxht.planted.ensembles import (
+from jaxht.ensembles import (
     PlantedProblem,
     decaying_signal,
     gaussian_noise,

@@ -30,6 +30,7 @@ from jaxht.designs.scaling import Centred, Standardized, standardize_columns
 from jaxht.designs.sparse import SparseMatrix
 from jaxht.designs.stacked import Stacked
 from jaxht.designs.streamed import Streamed, stream
+from jaxht.linalg.inner_products import is_complex
 
 __all__ = [
     "Bed",
@@ -200,8 +201,8 @@ def standardize(
         rank 1 that is never formed. Missing calls, which count as the mean, are then 0.
 
     Raises:
-        ValueError: if A is none of these, for weights of a wrong shape, and for columns whose
-            squares over- or underflow.
+        ValueError: if A is none of these or complex, for weights of a wrong shape, and for columns
+            whose squares over- or underflow.
 
     Cost: two passes over A, and a copy of it, but of genotypes and integers none; for an operator d
     products unless its norms are known.
@@ -222,6 +223,8 @@ def standardize(
         raise ValueError(
             f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}"
         )
+    if is_complex(A):
+        raise ValueError(f"A must be real; got dtype {jnp.dtype(A.dtype)}")
     if A.dense_array is not None:
         is_floating = jnp.issubdtype(A.dtype, jnp.floating)
         A = Dense(jnp.asarray(A.dense_array, None if is_floating else float))

@@ -16,7 +16,7 @@ from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import check_real
+from jaxht.linalg.inner_products import check_real, is_complex, real_dtype, real_vdot, squares
 from jaxht.linalg.products import Variable, cast_variable, known_by_products
 from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner import call_on_device
@@ -101,6 +101,8 @@ def optimality(
     if known_by_products(x):
         raise ValueError("x must be an array; got factors: pass x.dense()")
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
+    if swaps and is_complex(objective) and not objective.is_linear_model:
+        raise ValueError("swaps of complex numbers are those of LeastSquares: pass swaps=False")
     is_free = constraint.selects_entries and constraint.bounds is None
     if swaps and not is_free:
         raise ValueError("swaps are computed under Sparse without bounds only: pass swaps=False")
@@ -111,7 +113,6 @@ def _prepare(
     objective: Objective, constraint: Constraint, x: Any, step_size: Numeric | None
 ) -> tuple[Any, ...]:
     check_kind(objective=objective, constraint=constraint)
-    check_real(objective)
     objective = objective.prepare()
     dtype = objective.dtype
     if known_by_products(x):
@@ -121,9 +122,10 @@ def _prepare(
         raise ValueError(
             f"x must have shape {objective.shape}, that of the variable; got {x.shape}"
         )
-    constraint = cast_numbers(constraint.prepare(objective.shape), dtype)
-    step_size = None if step_size is None else as_dtype(step_size, dtype)
-    return cast_numbers(objective, dtype), constraint, x, step_size
+    real = real_dtype(objective)
+    constraint = cast_numbers(constraint.prepare(objective.shape), real)
+    step_size = None if step_size is None else as_dtype(step_size, real)
+    return cast_numbers(objective, real), constraint, x, step_size
 
 
 class Differentiability(NamedTuple):
@@ -204,6 +206,8 @@ def differentiability(
         >>> [bool(holds) for holds in jaxht.differentiability(f, jaxht.Sparse(2), x)]
         [True, True, True, False]
     """
+    check_kind(objective=objective)
+    check_real(objective)
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
     return call_on_device(_differentiability, objective, constraint, x, step_size)
 
@@ -300,10 +304,10 @@ def _best_swap(
         leaves."""
         unit = index == j
         out = jnp.sum(jnp.where(unit, flat, 0))
-        row = H(unit.astype(x.dtype).reshape(x.shape)).ravel()
-        lost = jnp.sum(jnp.where(unit, out * out * row / 2 - out * slope, 0))
-        after = slope - out * row
-        gains = jnp.where(is_curved, after * after / (2 * curvature), 0) - lost
+        column = H(unit.astype(x.dtype).reshape(x.shape)).ravel()
+        lost = real_vdot(out, jnp.sum(jnp.where(unit, out * column / 2 - slope, 0)))
+        after = slope - out * column
+        gains = jnp.where(is_curved, squares(after) / (2 * curvature), 0) - lost
         gains = jnp.where(inside, -jnp.inf, gains)
         if not constraint.is_uniform:
             gains = jnp.where(constraint.joinable(inside & ~unit).ravel(), gains, -jnp.inf)

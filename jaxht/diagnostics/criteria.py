@@ -14,6 +14,7 @@ from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.diagnostics._models import likelihood
+from jaxht.linalg.inner_products import check_real
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop
@@ -150,6 +151,7 @@ def ebic(
         >>> round(float(jaxht.criteria.ebic(f, x) - jaxht.criteria.bic(f, x)), 4)  # 2 log 2
         1.3863
     """
+    check_real(objective)
     s = jnp.asarray(_size(x, size) if selected is None else selected, x.dtype)
     m = _num_items(x, items)
     log_binomial = gammaln(m + 1) - gammaln(s + 1) - gammaln(m - s + 1)

@@ -17,7 +17,7 @@ from jaxht._meshes import shard_automatically
 from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import check_real
+from jaxht.linalg.inner_products import check_real_array, is_complex
 from jaxht.linalg.normal_equations import ratio
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.exhaustive_search import MAX_SUPPORTS
@@ -63,7 +63,7 @@ def exhaustive_search(
     Raises:
         ValueError: for a traced k or keep, and for more than MAX_SUPPORTS supports.
 
-    Cost: a refit for each of the ``binom(d, k)`` supports. Least squares without bounds is faster:
+    Cost: a refit for each of the ``binom(d, k)`` supports. Real least squares without bounds is faster:
     a Cholesky factor of k x k, vectorised over supports, compares them, and only the best is
     refitted; in float32 it does not tell apart supports whose values agree to rounding.
 
@@ -76,7 +76,6 @@ def exhaustive_search(
         ([1, 4], 0.0)
     """
     check_kind(objective=objective, constraint=constraint)
-    check_real(objective)
     objective = objective.prepare()
     constraint = constraint.prepare(objective.shape)
     check_selection(constraint)
@@ -102,7 +101,7 @@ def exhaustive_search(
         found = problem.refit(support, zeros)
         return found.x, support, objective.value(found.x, found.pred)
 
-    if problem.is_quadratic:
+    if problem.is_quadratic and not is_complex(objective):
         values = _quadratic_values(objective, subsets, batch_size)
     else:
         evaluate = problem.map_refits(lambda subset: refit_on(subset)[-1], batch_size=batch_size)
@@ -196,6 +195,9 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
     Returns:
         f*, computed in double precision on the host.
 
+    Raises:
+        ValueError: for complex numbers.
+
     Cost: ``n d^2 + d^3``.
 
     Source: Izenman 1975, reduced-rank regression; here with a ridge.
@@ -208,6 +210,8 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
         >>> [round(reduced_rank_minimum(A, Y, 1e-9, k), 4) for k in (0, 1, 2, 3)]
         [2.3333, 0.8333, 0.1667, 0.0]
     """
+    check_real_array("A", A)
+    check_real_array("Y", Y)
     A = np.asarray(A.toarray() if hasattr(A, "toarray") else A, np.float64)
     Y = np.asarray(Y, np.float64)
     n, d = A.shape

@@ -12,6 +12,7 @@ from jaxht._programs import bounded_jit
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, SelectionConstraint
+from jaxht.exact.pairs import as_pairs, split_pairs
 from jaxht.exact.perspective import Node, has_perspective
 from jaxht.exact.relaxation import (
     ROUND,
@@ -23,10 +24,10 @@ from jaxht.exact.relaxation import (
     bound_at,
     relax,
 )
-from jaxht.linalg.inner_products import check_real
+from jaxht.linalg.inner_products import is_complex
 from jaxht.linalg.products import cast_variable
 from jaxht.objectives.dual import check_dual, column_bound, dual_variables
-from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Stop, call_on_device, solve
 from jaxht.solvers import DIHT
@@ -81,7 +82,8 @@ def certify(
     derivative of ``lower`` is NaN.
 
     Args:
-        objective: a linear model of one output with a ridge, l2 > 0.
+        objective: a linear model of one output with a ridge, l2 > 0. Complex least squares is that
+            of the real and imaginary parts, under Sparse or Groups.
         constraint: for example :class:`jaxht.Sparse`.
         x: a feasible point, shaped like the variable.
         solver: None; or a :class:`jaxht.DIHT` to ascend the dual by.
@@ -108,7 +110,10 @@ def certify(
         (6.75, True)
     """
     check_kind(objective=objective, constraint=constraint)
-    check_real(objective)
+    if is_complex(objective) and objective.is_linear_model:
+        complex_model = cast(LeastSquares, objective.prepare())
+        x = split_pairs(cast_variable(x, complex_model.dtype))
+        objective, constraint = as_pairs(complex_model, constraint.prepare(complex_model.shape))
     check_dual(objective)
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)

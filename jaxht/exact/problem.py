@@ -13,6 +13,7 @@ from jaxht._dataclass import cast_numbers, replace
 from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Leaf
 from jaxht.constraints import Constraint
+from jaxht.exact.pairs import as_pairs
 from jaxht.exact.perspective import Node, has_perspective
 from jaxht.exact.relaxation import (
     Goal,
@@ -26,7 +27,7 @@ from jaxht.exact.relaxation import (
 )
 from jaxht.exact.result import Solution
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
-from jaxht.linalg.inner_products import check_real
+from jaxht.linalg.inner_products import is_complex
 from jaxht.objectives.dual import column_bound
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.runner._padding import is_padding_enabled, pad_objective
@@ -43,8 +44,10 @@ def in_double(objective: Any, constraint: Constraint) -> tuple[Any, Any]:
         raise ValueError(
             f"objective must be a linear model of one output; got {type(objective).__name__}"
         )
-    check_real(objective)
     objective = cast_numbers(objective.prepare(), np.dtype(np.float64))
+    if is_complex(objective) and objective.design.gathers(1):
+        objective, constraint = as_pairs(objective, constraint.prepare(objective.shape))
+        objective = cast_numbers(objective, np.dtype(np.float64))
     if objective.dtype != np.float64 or not objective.design.gathers(1):
         raise ValueError(
             "A must be dense or sparse, with columns at hand; got "

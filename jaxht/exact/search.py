@@ -1,6 +1,7 @@
 """The global optimum under a sparsity constraint, by branch and bound with certified lower
 bounds."""
 
+import dataclasses
 import itertools
 import math
 import operator
@@ -23,6 +24,7 @@ from jaxht._storage import FingerprintError, read_record, write_record
 from jaxht._typing import Array
 from jaxht.constraints import SelectionConstraint
 from jaxht.exact import storage
+from jaxht.exact.pairs import join_pairs, split_pairs
 from jaxht.exact.problem import ReducedProblem, in_double, project_and_evaluate
 from jaxht.exact.relaxation import Relaxed
 from jaxht.exact.result import BranchAndBoundProgress, BranchAndBoundResult, BranchStatus, Solution
@@ -37,6 +39,7 @@ from jaxht.exact.tree import (
     fix_items,
 )
 from jaxht.linalg.full_precision import default_precision
+from jaxht.linalg.inner_products import is_complex
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, solve
 
@@ -80,7 +83,8 @@ def branch_and_bound(
     under jit or vmap.
 
     Args:
-        objective: a linear model of one output with a single l2 >= 0, on a dense or sparse design.
+        objective: a linear model of one output with a single l2 >= 0, on a dense or sparse design;
+            of complex numbers least squares.
         constraint: :class:`jaxht.Sparse`, with ``keep`` and bounds, or :class:`jaxht.Groups`; k a
             Python int.
         gap_rtol: it ends when ``value - lower <= gap_rtol |value|``; a float.
@@ -94,7 +98,7 @@ def branch_and_bound(
             :func:`jaxht.solve`. None: 0, or where l2 is 0 the solution found by solve. The search
             also finds good points by itself.
         batch: nodes in a compiled call at most, an int.
-        big_m: a bound of ``|x_j|`` that is assumed to hold; None: where one is needed, 1.5 times
+        big_m: a bound of ``|x_j|`` (of complex numbers, of their parts) that is assumed to hold; None: where one is needed, 1.5 times
             the largest entry of the best point.
         progress: whether to print a line to stderr every few seconds; or a function of
             :class:`BranchAndBoundProgress`.
@@ -132,6 +136,9 @@ def branch_and_bound(
         raise ValueError(f"num_solutions must be at least 1; got {num_solutions}")
     report = _reporter(progress)
     status = None
+    has_pairs = is_complex(objective)
+    if has_pairs and x0 is not None:
+        x0 = split_pairs(x0.x if isinstance(x0, Result) else x0)
     file = None if checkpoint is None else Path(checkpoint)
     if file is not None and file.is_dir():
         raise ValueError(f"checkpoint must be a file; {str(file)!r} is a folder")
@@ -158,7 +165,14 @@ def branch_and_bound(
             status = BranchStatus.INTERRUPTED
             if file is not None:
                 search.save(file)
-        return search.result(status)
+        result = search.result(status)
+        return _join(result) if has_pairs else result
+
+
+def _join(result: BranchAndBoundResult) -> BranchAndBoundResult:
+    """The result of a complex problem from that of its real and imaginary parts."""
+    solutions = [dataclasses.replace(each, x=join_pairs(each.x)) for each in result.solutions]
+    return dataclasses.replace(result, x=join_pairs(result.x), solutions=solutions)
 
 
 SLOW_AFTER = 2000  # nodes, after which bounds that have hardly moved are warned of

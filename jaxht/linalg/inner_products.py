@@ -8,12 +8,14 @@ real arrays every function here is the ordinary operation, in the same program.
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.full_precision import matmul
 
 __all__ = [
     "check_real",
+    "check_real_array",
     "conj_matmul",
     "is_complex",
     "rankable",
@@ -39,9 +41,15 @@ def check_real(objective: Any) -> None:
     """Raise ValueError for an objective of complex numbers, where these have no place."""
     if is_complex(objective):
         raise ValueError(
-            f"objective must be real here; got one of {jnp.dtype(objective.dtype)}: solve, path and "
-            "trace take complex numbers"
+            f"objective must be real here; got one of {jnp.dtype(objective.dtype)}: solvers, paths, "
+            "validation, optimality and certificates take complex numbers"
         )
+
+
+def check_real_array(name: str, v: Any) -> None:
+    """Raise ValueError for complex numbers, whose imaginary parts would be left out."""
+    if np.iscomplexobj(v):
+        raise ValueError(f"{name} must be real; got complex numbers")
 
 
 def real_vdot(u: Array, v: Array) -> Array:

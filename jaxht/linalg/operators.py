@@ -60,7 +60,7 @@ class SymmetricOperator:
         """The rows at ``indices`` (k,) of the flat variable, (k, d); 0 where an index is d. Cost: k
         products."""
         units = indices[:, None] == lax.iota(jnp.int32, math.prod(self.shape))[None]
-        return jax.vmap(self._multiply_flat)(units.astype(self.dtype))
+        return jax.vmap(self._multiply_flat)(units.astype(self.dtype)).conj()
 
     def matrix(self) -> Array:
         """All rows, (d, d). Cost: d products."""

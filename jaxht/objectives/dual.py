@@ -38,6 +38,7 @@ from jax import lax
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import check_real
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
@@ -97,7 +98,7 @@ def check_dual(objective: Any) -> None:
 
     Raises:
         ValueError: unless it is a linear model of one output with a single l2 > 0 (as far as known
-        at trace time).
+        at trace time), of real numbers.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -108,6 +109,7 @@ def check_dual(objective: Any) -> None:
             "objective must be a linear model of one output to have a dual; got "
             f"{type(objective).__name__}"
         )
+    check_real(objective)
     l2 = 0 if objective.l2 is None else objective.l2
     is_known = isinstance(l2, int | float | np.number | np.ndarray)
     if jnp.ndim(l2) or (is_known and not l2 > 0):
@@ -123,12 +125,16 @@ def conjugate_loss(objective: LinearModel) -> ScalarLoss:
     Returns:
         Its loss, a :class:`jaxht.objectives.losses.ScalarLoss`.
 
+    Raises:
+        ValueError: for complex numbers.
+
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.ones(2), 0.1, mean=False)
         >>> type(jaxht.objectives.dual.conjugate_loss(f)).__name__
         'SquaredLoss'
     """
+    check_real(objective)
     return cast(ScalarLoss, objective.loss)
 
 
@@ -173,6 +179,9 @@ def rounding_unit(objective: LinearModel, x: Array) -> Array:
     Returns:
         A scalar; infinite where sums are too long for the dtype.
 
+    Raises:
+        ValueError: for complex numbers.
+
     Source: Higham 2002, (3.1) and Lemma 3.1; Higham & Mary 2019, (1.2).
 
     Example:
@@ -181,6 +190,7 @@ def rounding_unit(objective: LinearModel, x: Array) -> Array:
         >>> bool(jaxht.objectives.dual.rounding_unit(f, jnp.ones(4)) < 3e-6)
         True
     """
+    check_real(objective)
     dtype = jnp.dtype(x.dtype)
     N = _num_operations(objective, x)
     error = jnp.minimum(N, RANDOM_FACTOR * jnp.sqrt(N)) * (float(jnp.finfo(dtype).eps) / 2)
@@ -404,6 +414,9 @@ def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Arr
     Returns:
         A scalar, in units of x.
 
+    Raises:
+        ValueError: for complex numbers.
+
     Cost: a gradient.
 
     Source: Yuan et al. 2020, Theorem 2 and the margin of §4.
@@ -415,6 +428,7 @@ def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Arr
         >>> float(jaxht.objectives.dual.strong_duality_margin(f, jaxht.Sparse(1), x))
         1.0
     """
+    check_real(objective)
     smallest = jnp.min(jnp.where(k_largest_mask(x, constraint.k), jnp.abs(x), jnp.inf))
     gradient = objective.gradient(x, objective.predict(x))
     return smallest - jnp.max(jnp.abs(gradient)) / objective.penalty

@@ -578,7 +578,7 @@ class WeightedGram(SymmetricOperator):
         images = jax.vmap(lambda image: model.weight(self.curvature(image)))(
             model.design.columns(indices)
         )
-        rows = model.design.rmatvec(images.T).T
+        rows = model.design.rmatvec(images.T).T.conj()
         if model.l2 is None:
             return rows
         is_diagonal = indices[:, None] == lax.iota(jnp.int32, self.shape[0])[None]
@@ -591,8 +591,8 @@ class WeightedGram(SymmetricOperator):
         A = model.design.dense_array
         if len(self.shape) != 1 or A is None or not model.loss.is_separable:
             return super().matrix()
-        weights = model.weight(self.curvature(jnp.ones(A.shape[0], self.dtype)))
-        gram = matmul(A.T, weights[:, None] * A)
+        weights = model.weight(self.curvature(jnp.ones(A.shape[0], model.real_dtype)))
+        gram = matmul(A.conj().T, weights[:, None] * A)
         if model.l2 is None:
             return gram
         return gram + jnp.diag(jnp.broadcast_to(model.penalty, self.shape))

@@ -11,6 +11,7 @@ from jaxht._checks import check_array, check_scalars, known_values, warn_of_roun
 from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Leaf, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.inner_products import check_real_array
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.selection import gather
 from jaxht.objectives.objective import Objective, float_dtype
@@ -290,8 +291,10 @@ class Moments:
             weights: (n,), >= 0; None for ones. Samples of weight 0 pad a batch.
 
         Raises:
-            ValueError: where the shapes do not fit.
+            ValueError: where the shapes do not fit, and for complex numbers.
         """
+        check_real_array("A", A)
+        check_real_array("y", y)
         outputs = self.squares.shape
         if np.ndim(A) != 2 or A.shape[1] != self.gram.shape[0]:
             raise ValueError(f"A must have shape (n, {self.gram.shape[0]}); got {np.shape(A)}")

@@ -21,7 +21,7 @@ def estimation_error(x: Array, x_true: Array) -> Array:
         x, x_true: arrays of one shape, (d,) or (m, n).
 
     Returns:
-        Scalar of their dtype.
+        Scalar of their real dtype.
 
     Source: SL18 §5.1.
 
@@ -42,7 +42,7 @@ def relative_error(x: Array, x_true: Array) -> Array:
         x, x_true: arrays of one shape, (d,) or (m, n).
 
     Returns:
-        Scalar of their dtype, a ratio (not per cent).
+        Scalar of their real dtype, a ratio (not per cent).
 
     Example:
         >>> import jax.numpy as jnp

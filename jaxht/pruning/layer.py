@@ -10,6 +10,7 @@ from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.inner_products import check_real_array
 from jaxht.transforms.scope import NM, AnyScope, Axis, Scope, check_scope, count_kept, find_support
 
 # The most that the two halves of a Gram matrix may differ, relative to its largest entry.
@@ -90,6 +91,8 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
     """
     check_array("weights", weights, "an array (inputs, outputs)")
     check_array("gram", gram, "an array (inputs, inputs)")
+    check_real_array("weights", weights)
+    check_real_array("gram", gram)
     if np.ndim(weights) != 2 or 0 in weights.shape:
         raise ValueError(f"weights must have shape (inputs, outputs); got {np.shape(weights)}")
     num_inputs = weights.shape[0]

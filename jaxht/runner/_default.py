@@ -7,7 +7,6 @@ import numpy as np
 
 from jaxht._checks import check_kind, known_values
 from jaxht.constraints import Constraint, SelectionConstraint
-from jaxht.linalg.inner_products import is_complex
 from jaxht.objectives.objective import Objective
 from jaxht.runner._sizes import round_k_max
 from jaxht.solvers import HTP, IHT, NIHT, OMP, ExhaustiveSearch, LocalSearch
@@ -27,7 +26,6 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
       :class:`jaxht.IHT` for matrices in factors.
     * The hinge loss, whose swaps have no scores: :class:`jaxht.OMP`, and :class:`jaxht.NIHT` on
       matrix-free and streamed designs.
-    * Complex numbers: :class:`jaxht.HTP`.
     * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
 
     This default is meant for a single problem whose best support is wanted. On many problems solved
@@ -64,8 +62,6 @@ def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
     """Choose the solver of :func:`default_solver` for what is prepared."""
     if not constraint.stores_entries:
         return IHT()
-    if is_complex(objective):
-        return NIHT() if constraint.k_max is None else HTP()
     problem = subproblem(objective, constraint)
     if not problem.is_searchable:
         return HTP() if problem.is_smooth else NIHT()

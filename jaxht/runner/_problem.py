@@ -125,8 +125,7 @@ def _check_complex(constraint: Any, solver: Solver) -> None:
         raise ValueError("bounds must be None for complex numbers, which have no order")
     if not solver.takes_complex:
         raise ValueError(
-            "solver must take complex numbers (IHT, NIHT, CGIHT, FIHT, ALPS, HTP, PHT, "
-            "CoSaMP, GraSP, SubspacePursuit, OMP, OLS and the stochastic ones do); got "
+            "solver must take complex numbers (all do but DIHT and SDIHT); got "
             f"{type(solver).__name__}"
         )
 

@@ -12,6 +12,7 @@ from jaxht._loops import cond_of_lanes
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.inner_products import real_dtype, real_vdot
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
@@ -142,6 +143,7 @@ class ARHT(Solver):
     lower: Numeric = signed(default=0.0)
 
     needs_key = True
+    takes_complex = True
     step_limit = 10_000  # the bisection ends before
 
     @staticmethod
@@ -171,7 +173,7 @@ class ARHT(Solver):
         S = complete_selection(objective, constraint, x0)
         support = constraint.support(S)
         R = jnp.ones_like(S)
-        no_ridge = jnp.zeros_like(x0)
+        no_ridge = jnp.zeros(x0.shape, real_dtype(x0))
         ridges = jnp.stack([no_ridge, _ridge(constraint, R, rho)])
         both = jax.vmap(lambda ridge: refit(objective, support, x0, ridge))(ridges)
         minimum = jax.tree.map(lambda leaf: leaf[0], both)
@@ -186,7 +188,7 @@ class ARHT(Solver):
         value = objective.value(minimum.x, minimum.pred)
         origin = evaluate(objective, objective.start())
         span = jnp.abs(origin.value - self.lower)
-        low = self._lower(jnp.asarray(self.lower, x0.dtype), value, span)
+        low = self._lower(jnp.asarray(self.lower, real_dtype(x0)), value, span)
         search = Search(
             low=low,
             guess=(low + value) / 2,
@@ -271,7 +273,7 @@ class ARHT(Solver):
         ridge = _ridge(constraint, R, rho)
 
         def g_R(x, pred):
-            return objective.value(x, pred) + jnp.vdot(x, ridge * x) / 2
+            return objective.value(x, pred) + real_vdot(x, ridge * x) / 2
 
         size = constraint.scores(x)
         descent = constraint.feasible_direction(-objective.gradient(x, pred) - ridge * x)
@@ -279,7 +281,7 @@ class ARHT(Solver):
         swapped = refit(objective, constraint.support(S_new), x, ridge)
 
         value = g_R(x, pred)
-        k = jnp.asarray(constraint.limit).astype(x.dtype)
+        k = jnp.asarray(constraint.limit).astype(value.dtype)
         required = self.progress / k * (value - search.guess)
         rounding = ROUNDING_ULPS * machine_eps(x) * jnp.abs(value)
         decrease = value - g_R(swapped.x, swapped.pred)

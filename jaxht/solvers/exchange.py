@@ -45,6 +45,8 @@ class Exchange(Solver):
 
     rtol: Numeric | None
 
+    takes_complex = True
+
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[ExchangeState]:

@@ -68,6 +68,7 @@ class ExhaustiveSearch(Solver):
     """
 
     ignores_empty_columns = True
+    takes_complex = True
     step_limit = MAX_SUPPORTS // SUPPORTS_PER_STEP
 
     def init(

@@ -8,6 +8,7 @@ from optax.tree_utils import tree_where
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
+from jaxht.linalg.inner_products import real_dtype
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.selection import best_item, count
@@ -83,6 +84,7 @@ class FoBa(Solver):
 
     nested = True
     ignores_empty_columns = True
+    takes_complex = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """10 k + 100 steps: each backward step undoes a forward step."""
@@ -96,7 +98,7 @@ class FoBa(Solver):
         check_selection(constraint)
         S = constraint.active(x0)
         most = S.size if constraint.k_max is None else constraint.k_max
-        state = FoBaState(S, jnp.zeros(1 + most, x0.dtype), jnp.any(S))
+        state = FoBaState(S, jnp.zeros(1 + most, real_dtype(x0)), jnp.any(S))
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
         return evaluate(objective, x0), state, Info(status=status)
 

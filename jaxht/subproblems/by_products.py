@@ -15,7 +15,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
-from jaxht.linalg.inner_products import check_real, real_dtype, real_vdot
+from jaxht.linalg.inner_products import check_real, is_complex, real_dtype, real_vdot
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.selection import gather, mask_to_indices
@@ -76,7 +76,10 @@ class Subproblem:
     @property
     def has_cheap_rows(self) -> bool:
         """Whether items are coordinates, and k_max rows of the Hessian and its diagonal cheap."""
-        is_formed = math.prod(self.objective.shape) <= MAX_FORMED_ENTRIES
+        f = self.objective
+        if is_complex(f) and not f.is_linear_model:  # the Hessian acts on pairs
+            return False
+        is_formed = math.prod(f.shape) <= MAX_FORMED_ENTRIES
         return self.space.selects_entries and is_formed
 
     @property
@@ -256,7 +259,7 @@ class Subproblem:
 
         images = self._item_images(items, x, without)
         values = lax.map(value, (items, images), batch_size=VALUES_AT_A_TIME)
-        everywhere = jnp.full(selected.size, jnp.inf, x.dtype)
+        everywhere = jnp.full(selected.size, jnp.inf, real_dtype(x))
         return everywhere.at[items].set(values, mode="drop").reshape(selected.shape)
 
     def map_refits(self, f: Callable[..., Any], *, batch_size: int) -> Callable[..., Any]:

@@ -45,7 +45,7 @@ class LinearProblem(Subproblem):
         f = self.objective
         if not self.space.selects_entries or len(f.shape) != 1:
             return super().empty_items
-        return f.design.squared(jnp.ones(f.num_samples, f.dtype)) == 0
+        return f.design.squared(jnp.ones(f.num_samples, f.real_dtype)) == 0
 
     @property
     def is_smooth(self) -> bool:

@@ -10,7 +10,7 @@ from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import machine_eps, matmul
-from jaxht.linalg.inner_products import conj_matmul, is_complex
+from jaxht.linalg.inner_products import conj_matmul, is_complex, squares
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import cholesky_solver
 from jaxht.linalg.platform import has_gpu
@@ -96,7 +96,7 @@ class LeastSquaresProblem(ColumnProblem):
         r"""How much the minimum decreases for each coordinate that is added to a support.
 
         .. math::
-            \frac{c (a_i' r)^2}{2 (\|a_i\|^2 + p_i - \|Q a_i\|^2)}, \qquad p = l_2 / c
+            \frac{c |a_i^* r|^2}{2 (\|a_i\|^2 + p_i - \|Q^* a_i\|^2)}, \qquad p = l_2 / c
 
         Q is an orthonormal basis of the columns of the support, r the residual of its minimiser;
         the gain is 0 where a_i depends on these columns.
@@ -110,12 +110,12 @@ class LeastSquaresProblem(ColumnProblem):
         columns = _weight_by_root(f, A.columns(indices))
         Q = _orthonormalise(columns, support.gather(penalty, indices))
         b = _weight_by_root(f, f.target)
-        residual = b - matmul(matmul(Q, b), Q)
+        residual = b - matmul(conj_matmul(Q, b), Q)
         products = A.rmatvec(_weight_by_root(f, jnp.concatenate([Q, residual[None]])).T)
         overlaps = products[:, :-1]
-        squares = A.column_norms() ** 2 if f.weights is None else A.squared(f.weights)
-        total = squares + penalty
-        remaining = total - matmul(overlaps**2, jnp.ones(overlaps.shape[1], f.dtype))
+        norms = A.column_norms() ** 2 if f.weights is None else A.squared(f.weights)
+        total = norms + penalty
+        remaining = total - matmul(squares(overlaps), jnp.ones(overlaps.shape[1], total.dtype))
         return f.normalise(gains_along(products[:, -1], remaining, total))
 
 
@@ -188,15 +188,15 @@ def _orthonormalise(columns: Array, penalty: Array) -> Array:
     Cost: 4 n k^2.
     """
     k = columns.shape[0]
-    total = jnp.sum(columns**2, axis=1) + penalty
+    total = jnp.sum(squares(columns), axis=1) + penalty
     scale = lax.rsqrt(jnp.where(total > 0, total, 1))[:, None]
     rows = scale * jnp.concatenate([columns, jnp.diag(jnp.sqrt(penalty))], axis=1)
     jitter = 4 * k * machine_eps(columns)
     for _ in range(2):
-        gram = matmul(rows, rows.T)
+        gram = matmul(rows, rows.conj().T)
         # After the first factor an independent row has a norm of nearly 1, a dependent one of less
         # than 1/2.
-        independent = jnp.diagonal(gram) > 0.5
+        independent = jnp.diagonal(gram).real > 0.5
         both = independent[None] & independent[:, None]
         gram = jnp.where(both, gram, 0) + jnp.diag(jnp.where(independent, jitter, 1))
         rows = matmul(inverse_cholesky(gram), jnp.where(independent[:, None], rows, 0))

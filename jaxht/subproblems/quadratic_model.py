@@ -18,12 +18,12 @@ MAX_FORMED_ENTRIES = 512
 
 @pytree
 class QuadraticModel:
-    """Least squares as ``f(x) = 1/2 x'H x - b'x + const`` of the flat variable.
+    """Least squares as ``f(x) = 1/2 x^H H x - Re(b^H x) + const`` of the flat variable.
 
     Attributes:
         objective: the least squares.
         b: (d,), minus the gradient at 0.
-        diagonal: (d,), the diagonal of H.
+        diagonal: (d,), the diagonal of H, real.
         gram: (d, d), H, where it pays to hold it; else None, and a row costs a product.
     """
 
@@ -55,7 +55,7 @@ class QuadraticModel:
         if zero.ndim == 1 and zero.size > min(num_rows, max_held):
             return cls(objective, b, H.diagonal(), None)
         gram = H.matrix()
-        return cls(objective, b.ravel(), jnp.diagonal(gram), gram)
+        return cls(objective, b.ravel(), jnp.diagonal(gram).real, gram)
 
     @classmethod
     def at(
@@ -113,4 +113,5 @@ class QuadraticModel:
             return gather(self.gram, j)
         f: Any = self.objective
         is_j = lax.iota(jnp.int32, self.b.size) == j
-        return f.design.rmatvec(f.weight(gather_column(f, j))) + jnp.where(is_j, f.penalty, 0)
+        column = f.design.rmatvec(f.weight(gather_column(f, j)))
+        return column.conj() + jnp.where(is_j, f.penalty, 0)

@@ -13,6 +13,7 @@ from jaxht._loops import fori_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.inner_products import real_vdot, squares
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.selection import gather
@@ -54,10 +55,10 @@ class SupportMinimum:
         inverse: M = H_SS^-1, (k_max, k_max).
         images: B = M H_S, (k_max, d).
         w: (k_max,), the minimiser on S.
-        descent: g = b - H_S' w, (d,), minus the gradient there; 0 on S.
+        descent: g = b - H_S^H w, (d,), minus the gradient there; 0 on S.
         remaining: s_j = H_jj - H_jS M H_Sj, (d,), the curvature along j once f is minimised over S;
-            0 on S.
-        diagonal: H_jj, (d,).
+            0 on S; real.
+        diagonal: H_jj, (d,), real.
 
     Source: rank-one updates of the inverse, Sherman & Morrison 1950; Chen, Billings & Luo 1989 for
     the gains.
@@ -105,7 +106,7 @@ class SupportMinimum:
             diagonal = H.diagonal().ravel()
             rows = H.rows(indices)
         else:
-            diagonal = jnp.diagonal(gram)
+            diagonal = jnp.diagonal(gram).real
             rows = gather(gram, indices)
         gradient = objective.gradient(x, pred).ravel()
         w = gather(x.ravel(), indices)
@@ -120,7 +121,7 @@ class SupportMinimum:
         rows = f.rows(indices)
         inverse = _invert_block(rows, indices)
         w = matmul(inverse, gather(f.b, indices))
-        gradient = matmul(w, rows) - f.b
+        gradient = matmul(w.conj(), rows).conj() - f.b
         return cls._from_rows(indices, rows, inverse, w, gradient, f.diagonal)
 
     @classmethod
@@ -134,7 +135,8 @@ class SupportMinimum:
         diagonal: Array,
     ) -> "SupportMinimum":
         images = matmul(inverse, rows)
-        explained = matmul(jnp.ones_like(w), rows * images)
+        overlaps = (rows.conj() * images).real
+        explained = matmul(jnp.ones(w.shape, overlaps.dtype), overlaps)
         outside = jnp.ones(diagonal.size, bool).at[indices].set(False, mode="drop")
         return cls(
             indices=indices,
@@ -172,37 +174,37 @@ class SupportMinimum:
 
     def decrease(self, f: QuadraticModel) -> Array:
         """How far f at the minimiser is below f(0)."""
-        return jnp.vdot(self.w, gather(f.b, self.indices)) / 2
+        return real_vdot(self.w, gather(f.b, self.indices)) / 2
 
     def insertion_gains(self, feasible: Callable[[Array], Array] = _unrestricted) -> Array:
-        """How much f decreases for each coordinate that joins S, ``g_j^2 / (2 s_j)``.
+        """How much f decreases for each coordinate that joins S, ``|g_j|^2 / (2 s_j)``.
 
         It is -infinity for coordinates of S and those that depend on S up to rounding.
         ``feasible`` sets directions to 0 along which no coordinate may join.
         """
         independent = ~self.selected & (self.remaining > self._threshold)
         curvature = jnp.where(independent, self.remaining, 1)
-        gains = feasible(self.descent) ** 2 / (2 * curvature)
+        gains = squares(feasible(self.descent)) / (2 * curvature)
         return jnp.where(independent, gains, -jnp.inf)
 
     def removal_losses(self) -> Array:
-        """The increase of f for the coordinate of each slot that leaves, ``w_i^2 / (2 M_ii)``."""
-        return self.w**2 / (2 * self._inverse_diagonal)
+        """The increase of f for the coordinate of each slot that leaves, ``|w_i|^2 / (2 M_ii)``."""
+        return squares(self.w) / (2 * self._inverse_diagonal)
 
     def swap_gains(self, feasible: Callable[[Array], Array] = _unrestricted) -> Array:
         r"""How much f decreases for each slot i that leaves and each j that joins, (k_max, d).
 
         .. math::
-            \frac{(g_j + B_{ij} w_i / M_{ii})^2}{2 (s_j + B_{ij}^2 / M_{ii})}
-            - \frac{w_i^2}{2 M_{ii}}
+            \frac{|g_j + \bar{B}_{ij} w_i / M_{ii}|^2}{2 (s_j + |B_{ij}|^2 / M_{ii})}
+            - \frac{|w_i|^2}{2 M_{ii}}
 
         Cost: k_max d, without a product with the design.
         """
         m = self._inverse_diagonal[:, None]
-        remaining = self.remaining[None] + self.images**2 / m
-        descent = self.descent[None] + self.w[:, None] / m * self.images
+        remaining = self.remaining[None] + squares(self.images) / m
+        descent = self.descent[None] + self.w[:, None] / m * self.images.conj()
         allowed = (remaining > self._threshold[None]) & ~self.selected[None] & self.filled[:, None]
-        gains = feasible(descent) ** 2 / jnp.where(allowed, 2 * remaining, 1)
+        gains = squares(feasible(descent)) / jnp.where(allowed, 2 * remaining, 1)
         return jnp.where(allowed, gains - self.removal_losses()[:, None], -jnp.inf)
 
     def insert(self, f: QuadraticModel, slot: Numeric, j: Array) -> "SupportMinimum":
@@ -213,36 +215,36 @@ class SupportMinimum:
         overlap = gather(row, self.indices)  # H_jS
         rest = row - matmul(overlap, self.images)
         exists = j < row.size
-        s = jnp.where(exists, rest.at[j].get(mode="fill", fill_value=1), jnp.inf)
+        s = jnp.where(exists, rest.real.at[j].get(mode="fill", fill_value=1), jnp.inf)
         step = gather(self.descent, j) / s
         # The direction along which f is minimised anew.
-        direction = jnp.where(is_slot & exists, 1, -matmul(self.inverse, overlap))
+        direction = jnp.where(is_slot & exists, 1, -matmul(self.inverse, overlap.conj()))
         return SupportMinimum(
             indices=jnp.where(is_slot, j, self.indices),
-            inverse=self.inverse + jnp.outer(direction, direction) / s,
+            inverse=self.inverse + jnp.outer(direction, direction.conj()) / s,
             images=self.images + jnp.outer(direction, rest) / s,
             w=self.w + direction * step,
-            descent=jnp.where(is_j, 0, self.descent - rest * step),
-            remaining=jnp.where(is_j, 0, self.remaining - rest**2 / s),
+            descent=jnp.where(is_j, 0, self.descent - rest.conj() * step),
+            remaining=jnp.where(is_j, 0, self.remaining - squares(rest) / s),
             diagonal=self.diagonal,
         )
 
     def remove(self, slot: Numeric) -> "SupportMinimum":
         """Empty a slot; nothing changes if it is empty or does not exist. Cost: k_max d."""
         is_slot = (lax.iota(jnp.int32, self.indices.size) == slot) & self.filled
-        column = self.inverse[slot]
+        column = self.inverse[slot].conj()
         image = self.images[slot]
         w = self.w[slot]
-        per_m = jnp.where(jnp.any(is_slot), 1 / column[slot], 0)
+        per_m = jnp.where(jnp.any(is_slot), 1 / column[slot].real, 0)
         scaled = column * per_m
         crossed = is_slot[:, None] | is_slot[None]
         return SupportMinimum(
             indices=jnp.where(is_slot, self.descent.size, self.indices),
-            inverse=jnp.where(crossed, 0, self.inverse - jnp.outer(scaled, column)),
+            inverse=jnp.where(crossed, 0, self.inverse - jnp.outer(scaled, column.conj())),
             images=jnp.where(is_slot[:, None], 0, self.images - jnp.outer(scaled, image)),
             w=jnp.where(is_slot, 0, self.w - scaled * w),
-            descent=self.descent + image * (w * per_m),
-            remaining=self.remaining + image**2 * per_m,
+            descent=self.descent + image.conj() * (w * per_m),
+            remaining=self.remaining + squares(image) * per_m,
             diagonal=self.diagonal,
         )
 
@@ -275,7 +277,7 @@ class SupportMinimum:
             if not constraint.is_uniform:
                 possible &= constraint.joinable(minimum.selected)
                 gains = jnp.where(possible, gains, -jnp.inf)
-            by_derivative = ratio(minimum.descent**2, minimum.diagonal)
+            by_derivative = ratio(squares(minimum.descent), minimum.diagonal)
             scores = jnp.where(by_gradient & possible, by_derivative, gains)
             best = jnp.argmax(scores).astype(jnp.int32)
             j = jnp.where(wanted[slot] < gains.size, wanted[slot], best)
@@ -288,7 +290,7 @@ class SupportMinimum:
     @property
     def _inverse_diagonal(self) -> Array:
         """M_ii; 1 in empty slots."""
-        return jnp.where(self.filled, jnp.diagonal(self.inverse), 1)
+        return jnp.where(self.filled, jnp.diagonal(self.inverse).real, 1)
 
     @property
     def _threshold(self) -> Array:
@@ -309,6 +311,6 @@ def _invert_block(rows: Array, indices: Array) -> Array:
     block = jnp.where(both, raised, eye)
     half = inverse_cholesky(block)
     # Where f is not convex, overlaps are left out.
-    without_overlaps = jnp.diag(lax.rsqrt(jnp.abs(jnp.diagonal(block))))
+    without_overlaps = jnp.diag(lax.rsqrt(jnp.abs(jnp.diagonal(block)))).astype(half.dtype)
     half = jnp.where(jnp.all(jnp.isfinite(half)), half, without_overlaps)
-    return jnp.where(both, matmul(half.T, half), 0)
+    return jnp.where(both, matmul(half.conj().T, half), 0)

@@ -40,7 +40,7 @@ class SquaredLoss(UnitCurvatureLoss):
 
     def curvature(self, u: Array, y: Array) -> Array:
         """1."""
-        return jnp.ones_like(u)
+        return jnp.ones_like(u.real)
 
     def conjugate(self, a: Array, y: Array) -> Array:
         """``a^2 / 2 + a y``."""

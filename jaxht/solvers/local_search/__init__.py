@@ -121,6 +121,7 @@ class LocalSearch(Solver):
     """
 
     ignores_empty_columns = True
+    takes_complex = True
 
     num_starts: int = static(default=8)
     num_moves: Numeric = integer(default=25)
