@@ -210,6 +210,24 @@ class _State(NamedTuple):
     slope: Leaf
 
 
+class _Verdict(NamedTuple):
+    """What a step has shown: :class:`_State` but for the point.
+
+    Attributes:
+        moves: bool, whether the step is taken.
+        follows: bool, whether the next probe is along the point itself, not along the step.
+    """
+
+    moves: Leaf
+    follows: Leaf
+    running: Leaf
+    converged: Leaf
+    recedes: Leaf
+    probes: Leaf
+    tau: Leaf
+    slope: Leaf
+
+
 # The share of the predicted decrease that a step must reach.
 ARMIJO = 0.1
 # Relative error of systems that are solved iteratively.
@@ -315,13 +333,15 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
             recedes = jnp.where(is_behind, has_risen, recedes)
             # Elsewhere, from so far, another refit could not tell.
             vanishes = trial_value <= math.sqrt(eps) * at_zero
-            return state._replace(
+            return _Verdict(
+                moves=recedes & ~is_behind & vanishes,
+                follows=jnp.array(False),
                 running=state.running & ~recedes,
                 converged=state.converged & (trial_value >= value - PROBED_CHANGE * size),
                 recedes=recedes,
                 probes=looks_behind,
-                here=recedes & ~is_behind & vanishes,
-                move=False,
+                tau=state.tau,
+                slope=state.slope,
             )
 
         def judge_step():
@@ -362,23 +382,31 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
             # A step that changes predictions but not f.
             is_idle = accepted & is_long
             probes = jnp.where(running, probes, is_zero | is_idle) & (not f.is_coercive)
-            return _State(
-                count=state.count,
+            return _Verdict(
+                moves=accepted,
+                follows=is_zero,
                 running=running,
                 converged=converged,
                 recedes=jnp.array(False),
                 probes=probes,
-                here=accepted,
                 tau=tau,
-                move=is_zero,
                 slope=jnp.where(is_zero, last_size, slope),
             )
 
-        judged = tree_where(state.probes, judge_probe(), judge_step())
-        here = tree_where(judged.here, there, state.here)
-        move = jnp.where(judged.move, here.w / num_probed, move)
-        move = jnp.where(state.probes, -2 * state.move, move)
-        return judged._replace(count=state.count + 1, here=here, move=move)
+        verdict = tree_where(state.probes, judge_probe(), judge_step())
+        here = tree_where(verdict.moves, there, state.here)
+        move = jnp.where(verdict.follows, here.w / num_probed, move)
+        return _State(
+            count=state.count + 1,
+            running=verdict.running,
+            converged=verdict.converged,
+            recedes=verdict.recedes,
+            probes=verdict.probes,
+            here=here,
+            tau=verdict.tau,
+            move=jnp.where(state.probes, -2 * state.move, move),
+            slope=verdict.slope,
+        )
 
     def goes_on(state):
         return state.running | state.probes
