@@ -24,6 +24,7 @@ NAMES = (
     "sparse",
     "single",
     "greedy",
+    "pylops_omp",
     "optima",
     "subset",
     "stochastic",

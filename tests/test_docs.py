@@ -40,7 +40,6 @@ TESTED |= {"recipe.md"}
 ALONE = [name for page in PAGES[2:] if (name := str(page.relative_to(DOCS))) not in TESTED]
 GALLERY = sorted(DOCS.glob("gallery/*.py"))
 FIRST_HOUR = {pathlib.Path(path).stem for path in TASKS.values()}
-PHANTOM = DOCS / "gallery" / "phantom.py"
 
 
 def examples(name):
@@ -121,8 +120,8 @@ def test_the_gallery_runs(page, monkeypatch):
     plt.close("all")
     scope = {"__name__": "page"}
     exec(compile(page.read_text(encoding="utf-8"), page, "exec"), scope)
-    if page == PHANTOM:
-        check_phantom(scope)
+    if page.stem in CLAIMS:
+        CLAIMS[page.stem](scope)
     assert plt.get_fignums() or (page.stem == "genes" and not os.environ.get("JAXHT_DATA"))
     plt.close("all")
 
@@ -132,6 +131,36 @@ def check_phantom(scope):
     assert np.sum(np.abs(scope["W"].H @ scope["image"].ravel().astype(complex)) > 1e-4) == 3718
     psnr = scope["psnr"]
     assert psnr["CGIHT"] > 120 and 65 < psnr[scope["best"]] < 80 and psnr["zeros elsewhere"] < 27
+
+
+def check_channel(scope):
+    """The losses at 20 dB against least squares on the true taps, and who is first at 0 dB."""
+    every, true, lasso, omp, htp = (
+        np.asarray(scope["decibels"][name])
+        for name in (
+            "least squares, all taps",
+            "least squares, true taps",
+            "lasso",
+            "OMP, to the noise",
+            "HTP, k = 8",
+        )
+    )
+    assert (abs(htp - true)[:, 4] < 0.5).all()
+    assert ((1.5 < omp - true) & (omp - true < 4.5))[:, 4].all()
+    assert ((4.5 < lasso - true) & (lasso - true < 7.5))[:, 4].all()
+    assert (every > lasso).all() and (true <= np.minimum(htp, omp) + 0.1).all()
+    assert (lasso < omp)[:, 0].all() and lasso[1, 0] < htp[1, 0] and htp[0, 0] < lasso[0, 0]
+
+
+def check_fitness(scope):
+    """The number of coefficients; what is left at 200 and more, and the order at 100."""
+    assert scope["interacts"].sum() == 41 and (scope["order"][scope["interacts"]] <= 3).all()
+    omp, lasso, pairs = scope["medians"].values()
+    assert (omp[3:] > 0.99).all() and (omp[3:] > lasso[3:]).all() and (pairs < 0.8).all()
+    assert omp[1] < 0.25 and omp[1] < lasso[1] < pairs[1]
+
+
+CLAIMS = {"phantom": check_phantom, "channel": check_channel, "fitness": check_fitness}
 
 
 @pytest.mark.parametrize("page", GALLERY, ids=lambda page: page.stem)
