@@ -5,6 +5,8 @@ PyLops (``pip install pylops``) is left out where it is not installed.
 
 import functools
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +61,8 @@ def compare(n: int, d: int, k: int) -> None:
     """Supports, the time of the first call with its compile, and warm times."""
     A, y = problems(n, d, k)
     call = jax.jit(functools.partial(ours, k))
-    candidates = {"jaxht OMP, one vmap": functools.partial(call, jnp.asarray(A), jnp.asarray(y))}
+    batch = functools.partial(call, jnp.asarray(A), jnp.asarray(y))
+    candidates: dict[str, Callable[[], Any]] = {"jaxht OMP, one vmap": batch}
     try:
         import pylops  # noqa: F401
 

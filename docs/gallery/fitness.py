@@ -32,7 +32,6 @@ def recover(n, key):
     truth = jnp.where(interacts, jax.random.normal(keys[1], (d,)), 0)
     A, B = (operators.partial_hadamard(d, part) * jnp.sqrt(len(part)) for part in (rows[:n_max], rows[n_max:]))
     y = jaxht.ensembles.noise_at_snr(keys[2], A @ truth, 20.0)
-
     i = jnp.arange(n_max)
     masks = i < 4 * n // 5, (4 * n // 5 <= i) & (i < n), i < n
     # Weights of 0 leave genotypes out: one compile serves every n.
