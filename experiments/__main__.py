@@ -244,11 +244,12 @@ def draw(store: Path) -> DataArray:
         raise Failure(f"{store}: of another version: {str(error).splitlines()[1]}") from error
     except (KeyError, ValueError) as error:
         raise Failure(f"{store}: not the results of an experiment known here: {error}") from error
+    shown = summarise(experiment, results, chosen)
     with plots.style():
-        for file in plots.save(
-            experiment.plot(summarise(experiment, results, chosen), chosen), store
-        ):
+        for file in plots.save(experiment.plot(shown, chosen), store):
             click.echo(file)
+    if hasattr(experiment, "table"):
+        click.echo(experiment.table(shown, chosen))
     return results.get("done", DataArray(True))
 
 

@@ -12,6 +12,7 @@ import xarray
 from experiments.axiotis2020 import planted_pair, stuck
 from experiments.common import Session, config, data, plots
 from experiments.common.registry import EXPERIMENTS
+from experiments.phase import atlas
 from experiments.shen2018.lines import paper_line
 from experiments.yuan2018 import (
     real_data,
@@ -111,6 +112,30 @@ def test_undersampling_against_sparsity(tmp_path):
     np.testing.assert_allclose(delta[[0, -1]], np.array(chosen.n)[[0, -1]] / 32)
     rate = sweep.success_rate(results).rate.sel(solver="IHT")
     np.testing.assert_allclose(diagram.collections[0].get_array(), 100 * rate.transpose("rho", "n"))
+
+
+def test_atlas(tmp_path):
+    chosen, results = run("phase/atlas", tmp_path)
+    summary = atlas.summarise(results, chosen)
+    curves, cells = draw(chosen, results).axes
+    shown = summary.isel(design=0, solver=0, signal=0)
+    assert np.isfinite(shown.estimate).all()
+    np.testing.assert_allclose(y_of(curves, "NIHT"), shown.estimate)
+    limit = phase_diagram.l1_transition(np.array(chosen.n) / 32)
+    np.testing.assert_allclose(y_of(curves, "ell_1"), limit, atol=1e-3)
+    recovers = shown.cell_rate.transpose("rho", "n") >= 0.5
+    assert recovers.any() and not recovers.all()
+    np.testing.assert_array_equal(~cells.collections[0].get_array().mask, recovers)
+    assert (shown.cell_cost.where(recovers, 1) > 0).all()
+    first_row = atlas.table(summary, chosen).splitlines()[2].split()
+    assert first_row == ["NIHT", *(f"{value:.3f}" for value in shown.estimate.values)]
+
+
+def test_the_fastest_of_two():
+    rate = (("solver", "n"), [[1.0, 0.4, 0.2], [1.0, 1.0, 0.3]])
+    cost = (("solver", "n"), [[1.0, 1.0, 1.0], [2.0, 2.0, np.nan]])
+    summary = xarray.Dataset({"cell_rate": rate, "cell_cost": cost})
+    assert atlas.find_fastest(summary).values.tolist() == [0, 1, -1]
 
 
 def test_completion(tmp_path):

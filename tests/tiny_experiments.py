@@ -59,6 +59,10 @@ TINY = {
     },
     "phase/delta_rho": {**PLANTED, "solvers": ["IHT"], "n": [16, 32], "rho": [0.1, 0.3]},
     "phase/completion": {"m": 6, "r": [1, 2], "n": [18, 36], "solvers": ["IHT-1"], "num_matrices": 3, "max_steps": 50},
+    "phase/atlas": {
+        "d": 32, "designs": ["gaussian"], "solvers": ["NIHT"], "n": [16, 24], "spacing": 0.1, "num_k": 3,
+        "num_signals": 4, "rho": [0.1, 0.6], "max_steps": 50, "round_n": 32, "timed_n": [16],
+    },
     "yuan2018/figure1": {"num_points": 5},
     "yuan2018/figure2": {
         "d": 32, "K": 2, "solvers": ["IHT"], "k": [2, 3], "n": [16, 32], "num_trials": 3, "max_steps": 50, "round_n": 32

@@ -62,21 +62,21 @@ def draw(
     designs: str = "cell",
     *,
     variance: float | None = None,
+    design: Callable[..., Array] = gaussian,
     signal: Callable[..., Array] = gaussian_signal,
     response: Callable[[PRNGKey, Array], Array] | None = None,
 ) -> PlantedProblem:
-    """Draw a problem with a Gaussian A: by default of variance 1/n, noise-free, with N(0, 1)
+    """Draw a problem: by default with a Gaussian A of variance 1/n, noise-free, with N(0, 1)
     values.
 
     It has ``cell.bounds["n"]`` rows, those beyond n zero: one compile serves all n up to the bound.
     """
     n = cell["n"]
-    design = partial(
-        gaussian, n=cell.bounds["n"], d=d, variance=1 / n if variance is None else variance
-    )
+    variance = 1 / n if variance is None else variance
+    drawn = partial(design, n=cell.bounds["n"], d=d, variance=variance)
     design_key = cell.key if designs == "cell" else None
     return mask_rows(
-        planted(key, design, partial(signal, d=d, K=K(cell)), response, design_key=design_key), n
+        planted(key, drawn, partial(signal, d=d, K=K(cell)), response, design_key=design_key), n
     )
 
 

@@ -20,7 +20,8 @@ class Experiment(Protocol):
         """Compute the results."""
 
     # An experiment whose results are many trials also has ``summarise(results, config)``: what its
-    # figure shows.
+    # figure shows. One whose numbers are compared with known ones has ``table(results, config)``,
+    # a text that ``plot`` prints.
 
     def plot(self, results: Dataset, config: Any) -> Figure:
         """Draw the figure from the results, or from what they are summarised to."""
@@ -35,7 +36,7 @@ PAPERS = {
     ),
     "axiotis2020": ("loss_against_sparsity", "stuck", "tradeoff", "planted_pair"),
     "yuan2020": ("gap", "conditioning", "against_primal", "time_to_accuracy"),
-    "phase": ("delta_rho", "completion"),
+    "phase": ("delta_rho", "completion", "atlas"),
 }
 EXPERIMENTS = {
     f"{paper}.{name}": cast(Experiment, importlib.import_module(f"experiments.{paper}.{name}"))

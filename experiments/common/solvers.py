@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from pydantic import AfterValidator, Field
 
 import jaxht
-from jaxht import ARHT, HTP, IHT, NIHT, OMP, OMPR, LeastSquares, Sparse, spectral
+from jaxht import ARHT, HTP, IHT, NIHT, OMP, OMPR, LeastSquares, Sparse, baselines, spectral
 from jaxht.extend import Solver
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import eigh
@@ -56,9 +56,12 @@ class Row:
     draws: bool = False  # whether it draws rows of A
     relaxed: int = 1  # k = min(relaxed K, d); 9 in Shen & Li 2018, §5.1
     one_run: bool = False  # whether a path over k is a single run
+    free: bool = False  # whether it finds the sparsity by itself: k = d
 
     def sparsity(self, K: Any, d: int) -> Any:
         """Return k, for K a Python int or traced."""
+        if self.free:
+            return d
         return K if self.relaxed == 1 else jnp.minimum(self.relaxed * K, d)
 
     def method(
@@ -97,6 +100,9 @@ SOLVERS = {
     ),
     "PHT": Row(lambda f, k: jaxht.PHT(r=1), "PHT, $r = 1$", COORDINATE, gathers=True),
     "CoSaMP": Row(lambda f, k: jaxht.CoSaMP(), "CoSaMP", "$k = K$", gathers=True),
+    "CSMPSP": Row(
+        lambda f, k: jaxht.CoSaMP(expand=1), "CSMPSP", "CoSaMP, $k$ entries added", gathers=True
+    ),
     "SP": Row(lambda f, k: jaxht.SubspacePursuit(), "subspace pursuit", "$k = K$", gathers=True),
     "GraSP": Row(lambda f, k: jaxht.GraSP(), "GraSP", "debiased", gathers=True),
     "OMP": Row(lambda f, k: OMP(), "OMP", "$k = K$", gathers=True),
@@ -111,6 +117,10 @@ SOLVERS = {
         lambda f, k: HTP(spectral.restricted_step_size(f, k)), "GraHTP", HALF, gathers=True
     ),
     "FGraHTP": Row(lambda f, k: IHT(spectral.restricted_step_size(f, k)), "FGraHTP", HALF),
+    "AMP": Row(lambda f, k: baselines.AMP(), "AMP", r"best $\tau$ for $n/d$", free=True),
+    "TunedIHT": Row(
+        lambda f, k: baselines.TunedIHT(), "tuned IHT", "Maleki & Donoho 2010", free=True
+    ),
     **{
         f"{name}-{factor:g}": Row(
             partial(_times_over_curvature, solver, factor),
