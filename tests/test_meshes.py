@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.test_sharding import on_devices
+from tests.util import on_devices
 
 pytestmark = [
     pytest.mark.usefixtures("all_quickly"),

@@ -2,10 +2,7 @@
 no A that moves."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxht
 from tests.sharded import PRODUCTS, SOLVERS, D, K, N
+from tests.util import on_devices
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -37,14 +35,6 @@ CASES += [
 ]
 CASES += [("sparse", "both", "SVRGHT", LEAST_SQUARES), ("sparse", "both", "IHT", "logistic")]
 CASES += [("dense", "rows", "HTP", "logistic")]
-
-
-def on_devices(number, *arguments):
-    """Run Python on as many devices of the host."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={number}"
-    env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-W", "error", *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=1200)
 
 
 def of_sharded(argument):

@@ -5,9 +5,6 @@ import dataclasses
 import functools
 import itertools
 import operator
-import os
-import subprocess
-import sys
 import textwrap
 from typing import Any
 
@@ -24,7 +21,7 @@ from jaxht.transforms import NM, Axis, Blocks, hard_threshold
 from jaxht.transforms.scope import count_kept
 from tests import reference
 from tests.contract import QUICK
-from tests.util import precision
+from tests.util import on_devices, precision
 
 DTYPES = ["float32", "bfloat16"]
 quick = functools.partial(jax.jit, compiler_options=QUICK)
@@ -974,14 +971,7 @@ SHARDED = """
 def test_sharded_parameters_stay_where_they_are():
     """On eight devices: what the compiled program moves between them, and that the result is that
     of one."""
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(SHARDED)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    result = on_devices(8, "-c", textwrap.dedent(SHARDED))
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.strip() == "done"
 

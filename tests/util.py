@@ -7,6 +7,8 @@ import gc
 import os
 import resource
 import signal
+import subprocess
+import sys
 import unittest.mock
 from pathlib import Path
 
@@ -135,3 +137,15 @@ def check_slopes(function, at, along, rtol=1e-6, atol=0.0):
     forward, reverse, difference = slopes(function, at, along)
     np.testing.assert_allclose(forward, difference, rtol=rtol, atol=atol)
     np.testing.assert_allclose(reverse, np.sum(forward), rtol=1e-8)
+
+
+def on_devices(number, *arguments):
+    """Run Python on as many devices of the host.
+
+    Each reduction holds a thread of each device until all have come: with one thread a device
+    (XLA's choice where there are fewer processors) two reductions at once can wait for ever.
+    """
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={number}"
+    env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "NPROC": str(4 * number)}
+    command = [sys.executable, "-W", "error", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=1200)
