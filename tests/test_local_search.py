@@ -448,7 +448,7 @@ def test_refits_that_do_not_converge_end_a_walk():
         constraint = Sparse(4, nonnegative=True).prepare((6,))
         selected = jnp.array([True, False, False, True, True, True])
         fit = jaxht.subproblems.refit(objective, constraint.support(selected), objective.start())
-        start = RefittedSelection(selected, fit, jnp.int32(1))
+        start = RefittedSelection(selected, fit, jnp.int32(1), jnp.array(True))
         problem = jaxht.subproblems.subproblem(objective, constraint)
         walk = quick(lambda start: walk_by_refits(problem, start, jnp.uint32(0), 9, 8))(start)
         assert not walk.best.fit.converged  # the premise

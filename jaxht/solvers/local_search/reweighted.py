@@ -59,7 +59,7 @@ class ReweightedSearch(Search):
         limit = jnp.asarray(problem.space.limit, jnp.int32)
         items_of_first = jnp.maximum(1, limit // NUM_PURSUIT_REFITS)
         block_size = jnp.where(is_first, items_of_first, most_moves(problem))
-        return RefittedSelection(selected, fit, block_size)
+        return RefittedSelection(selected, fit, block_size, jnp.ones_like(is_first))
 
     def walk_all(
         self,
@@ -129,7 +129,7 @@ def walk_by_expansions(
     k_max = max(1, constraint.k_max)
 
     def expand_and_search(descent):
-        selected, fit, block_size = descent.selection
+        selected, fit, block_size, _ = descent.selection
         num_selected = jnp.sum(selected, dtype=jnp.int32)
         lacks_items = num_selected < constraint.limit
         num_rows = ROWS_PER_ITEM * k_max
@@ -162,8 +162,8 @@ def walk_by_expansions(
             next_size = jnp.where(grows & is_full, most_moves(problem), block_size)
             selection = tree_where(
                 is_better,
-                RefittedSelection(walk.best, found, next_size),
-                RefittedSelection(selected, fit, smaller),
+                selection._replace(selected=walk.best, fit=found, block_size=next_size),
+                selection._replace(block_size=smaller),
             )
             value = jnp.where(is_better, new_value, value)
             num_refits += jnp.where(grows, 0, 1)

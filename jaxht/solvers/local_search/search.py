@@ -27,11 +27,13 @@ class RefittedSelection(NamedTuple):
         selected: bool, the selected items.
         fit: the :class:`Refit` on them.
         block_size: int32, the number of items, or of moves on a model, of the next exchange.
+        is_fitted: bool, whether ``fit`` is that; of a start it may be left to the first move.
     """
 
     selected: Leaf
     fit: Refit
     block_size: Leaf
+    is_fitted: Leaf
 
 
 #: What a walk moves through: the selected items, bool; or those with their refit.
@@ -136,7 +138,7 @@ class Search(Protocol):
             fit: the refit that gave it.
             best: the best selection of the last walks.
         """
-        return RefittedSelection(selected, fit, best.block_size)
+        return best._replace(selected=selected, fit=fit)
 
 
 def largest_block(problem: Subproblem) -> Array:
@@ -150,15 +152,22 @@ def value_or_inf(problem: Subproblem, fit: Refit) -> Array:
     return jnp.where(jnp.isfinite(value), value, jnp.inf)
 
 
+def num_active(objective: Any, k_max: int, d: int) -> int | None:
+    """Return the number of coordinates among which a walk searches; None stands for all of them."""
+    size = max(MIN_ACTIVE_COORDINATES, 8 * k_max, MIN_ACTIVE_PAIRS // k_max)
+    if d <= 2 * size or (objective.is_linear_model and not objective.design.gathers(size)):
+        return None
+    return size
+
+
 def find_active(objective: Any, minimum: SupportMinimum) -> Array | None:
     """Find the coordinates among which a walk searches: S and those of the best swaps with S.
 
     Returns:
         Indices in increasing order, int32; None stands for all coordinates.
     """
-    k_max, d = minimum.images.shape
-    size = max(MIN_ACTIVE_COORDINATES, 8 * k_max, MIN_ACTIVE_PAIRS // k_max)
-    if d <= 2 * size or (objective.is_linear_model and not objective.design.gathers(size)):
+    size = num_active(objective, *minimum.images.shape)
+    if size is None:
         return None
     # A gain plus the largest loss is not negative.
     best = jnp.max(minimum.swap_gains(), axis=0) + jnp.max(minimum.removal_losses())
