@@ -31,6 +31,7 @@ from jaxht.constraints import (
     SparsePerGroup,
     Subspace,
     Support,
+    TreeSparse,
 )
 from jaxht.designs import LinearOperator, design, standardize, stream
 from jaxht.diagnostics import Differentiability, Optimality, differentiability, optimality
@@ -176,6 +177,7 @@ __all__ = [
     "SubspacePursuit",
     "SumOverSamples",
     "Support",
+    "TreeSparse",
     "Validation",
     "baselines",
     "bounds",

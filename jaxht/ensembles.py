@@ -12,7 +12,7 @@ Designs are gaussian, rademacher, sparse_columns, toeplitz, with_spectrum, condi
 partial_dct, and as operators random_convolution, spread_spectrum, and random rows of
 :mod:`jaxht.operators`: partial_dct_operator, partial_dft_operator and partial_hadamard_operator.
 Signals are gaussian_signal, sign_signal, uniform_signal, decaying_signal, power_law_signal,
-significant_signal and row_signal; responses gaussian_noise, noise_at_snr and logistic_labels.
+significant_signal, row_signal and, on trees, tree_signal; responses gaussian_noise, noise_at_snr and logistic_labels.
 
 `dtype` is that of the result, real or complex: `gaussian(key, n, d, dtype=complex)`. Complex normal
 numbers have independent parts of variance 1/2, and what has signs has random phases. A key draws
@@ -56,6 +56,7 @@ from jaxht.planted.signals import (
     row_signal,
     sign_signal,
     significant_signal,
+    tree_signal,
     uniform_signal,
 )
 
@@ -89,6 +90,7 @@ __all__ = [
     "sparse_columns",
     "spread_spectrum",
     "toeplitz",
+    "tree_signal",
     "uniform_signal",
     "with_spectrum",
 ]

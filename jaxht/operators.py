@@ -9,7 +9,7 @@ from jaxht.designs.transforms import (
     partial_hadamard,
     toeplitz,
 )
-from jaxht.designs.wavelets import wavelet
+from jaxht.designs.wavelets import wavelet, wavelet_parents
 
 __all__ = [
     "circulant",
@@ -22,4 +22,5 @@ __all__ = [
     "toeplitz",
     "vstack",
     "wavelet",
+    "wavelet_parents",
 ]

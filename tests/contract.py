@@ -15,7 +15,7 @@ import scipy.sparse
 
 import jaxht
 from jaxht.extend import advance, finish, prepare, pytree, start
-from tests.reference import hard_threshold, largest
+from tests.reference import hard_threshold, largest, largest_subtree
 from tests.util import QUICK
 
 LANES = 4
@@ -355,6 +355,24 @@ class FewPerGroup(Grouped):
         return hard_threshold(winners, k)
 
 
+class Trees(Vectors):
+    """A vector of few entries, with each its parent, in two trees of one shape."""
+
+    kind = "TreeSparse"
+    tree = np.array([-1, 0, 0, 1, 1, 2])
+    parents = np.append(tree, np.where(tree < 0, -1, tree + 6))
+
+    def constraint(self, k, k_max):
+        return jaxht.TreeSparse(k, self.parents, k_max)
+
+    def projected(self, x, k):
+        return np.where(np.isin(np.arange(12), largest_subtree(x, self.parents, k)), x, 0)
+
+    def order(self, rng):
+        """Of which the parents are the same: with the trees, and two leaves, exchanged."""
+        return np.array([6, 7, 8, 10, 9, 11, 0, 1, 2, 3, 4, 5])
+
+
 class LowRank(Vectors):
     """A matrix of low rank that maps features to several responses; its rows may be permuted."""
 
@@ -481,6 +499,7 @@ class Graphs(Vectors):
 PROBLEMS = {
     "groups": Grouped(),
     "pairs": FewPerGroup(),
+    "trees": Trees(),
     "softmax": Outputs(),
     "responses": LowRank(),
     "precision": Graphs(),
@@ -494,7 +513,7 @@ def on(solver, *cases):
     for words, design, bits in (case.split("/") for case in cases):
         first, *rest = words.split()
         problem = PROBLEMS.get(first, VECTORS)
-        words = " ".join(rest) if first in ("groups", "pairs") else words
+        words = " ".join(rest) if first in ("groups", "pairs", "trees") else words
         dtype = f"float{bits}" if bits.isdigit() else bits
         found.append(Case(solver, problem, words, design == "shared", dtype))
     return tuple(found)
@@ -589,6 +608,7 @@ TABLE = {
                 "responses/own/32",
             )
             + on(NIHT, "precision/own/64", "pairs squares ridge/own/64")
+            + on(NIHT, "trees squares ridge/own/32")
             + on(NIHT, "groups squares mean/own/complex128"),
         ),
         Row(
@@ -630,7 +650,7 @@ TABLE = {
                 "responses/own/64",
             )
             + on(jaxht.HTP(step_size=0.5, backtrack=True), "precision/own/32")
-            + on(HTP, "pairs logistic/own/64")
+            + on(HTP, "pairs logistic/own/64", "trees logistic/own/64")
             + on(jaxht.HTP(backtrack=True), "squares/own/complex128"),
             minimises=True,
         ),
@@ -657,7 +677,7 @@ TABLE = {
                 "logistic function/own/32",
             )
             + on(GraSP, "groups logistic operator/own/64", "precision/own/64")
-            + on(CoSaMP, "groups squares/own/complex128"),
+            + on(CoSaMP, "groups squares/own/complex128", "trees squares ridge/own/complex128"),
             refusals(CoSaMP, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -685,7 +705,12 @@ TABLE = {
             + on(
                 OMP, "logistic operator/own/32", "squares ridge function/own/64", "precision/own/64"
             )
-            + on(OMP, "pairs squares mean/shared/32", "groups squares ridge/own/complex128"),
+            + on(
+                OMP,
+                "pairs squares mean/shared/32",
+                "trees squares mean/shared/32",
+                "groups squares ridge/own/complex128",
+            ),
             refusals(OMP, LowRank=NO_RANK),
             minimises=True,
         ),

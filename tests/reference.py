@@ -453,3 +453,27 @@ def graphical_htp(S, k, step_size, num_steps):
         W, f, own = new, value(new), tried
         points.append(W)
     return points
+
+
+def largest_subtree(z, parents, k):
+    """The k entries of the largest sum of squares that contain their parents (-1 for roots)."""
+    children = [[j for j in range(len(z)) if parents[j] == i] for i in range(len(z))]
+
+    def best_below(i):
+        """Of 0, 1, ... entries at and below i the largest sums, and which entries they are of."""
+        found = [(0.0, [])]
+        for child in children[i]:
+            found = joined(found, best_below(child))
+        return [(0.0, []), *[(value + abs(z[i]) ** 2, [i, *chosen]) for value, chosen in found]]
+
+    def joined(first, second):
+        sums = [(-math.inf, [])] * min(k + 1, len(first) + len(second) - 1)
+        for (i, (u, A)), (j, (v, B)) in itertools.product(enumerate(first), enumerate(second)):
+            if i + j < len(sums) and u + v > sums[i + j][0]:
+                sums[i + j] = (u + v, A + B)
+        return sums
+
+    found = [(0.0, [])]
+    for root in np.flatnonzero(np.asarray(parents) < 0):
+        found = joined(found, best_below(root))
+    return sorted(found[k][1])

@@ -116,6 +116,10 @@ BUILT = {
         ),
         (np.int32(2), KEEP, -L2, ONE, GROUPS, np.array([1, 2], np.int32)),
     ),
+    "TreeSparse": (
+        lambda k: run(constraint=jaxht.TreeSparse(k, np.arange(D) - 1, 3)),
+        (np.int32(2),),
+    ),
     "Edges": (
         lambda k, keep: run(jaxht.GaussianPrecision(S), jaxht.Edges(k, 3, keep)),
         (np.int32(2), np.eye(D, k=1) > 1),

@@ -11,6 +11,7 @@ from jaxht.constraints.per_group import SparsePerGroup
 from jaxht.constraints.sparse import Sparse
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
+from jaxht.constraints.trees import TreeSparse
 
 __all__ = [
     "Constraint",
@@ -24,5 +25,6 @@ __all__ = [
     "SparsePerGroup",
     "Subspace",
     "Support",
+    "TreeSparse",
     "check_selection",
 ]

@@ -41,6 +41,8 @@ class Constraint(Protocol):
             the curvature of f along coordinates; else they follow from its largest curvature.
         selects_items: whether it is a :class:`SelectionConstraint`.
         selects_entries: whether each item is one entry of the variable.
+        is_hereditary: whether every part of a selection that is allowed is allowed, so that items
+            may leave one by one.
         is_graph: whether its items are pairs, entries of a symmetric matrix.
         rounding: by how many units in its last place an x that has converged may still change in a
             step, because its projection rounds.
@@ -52,6 +54,7 @@ class Constraint(Protocol):
     selects_items: ClassVar[bool] = False
     selects_entries: ClassVar[bool] = False
     is_graph: ClassVar[bool] = False
+    is_hereditary: ClassVar[bool] = True
     rounding: ClassVar[float] = 1.0
 
     def with_k(self, k: Numeric) -> Self:
@@ -201,23 +204,29 @@ class SelectionConstraint(Constraint):
         return feasible_part(direction, self.bounds)
 
 
-def check_selection(constraint: Constraint) -> None:
+def check_selection(constraint: Constraint, exchanges: bool = False) -> None:
     """Raise ValueError unless items of the constraint can be selected one by one.
 
     Args:
         constraint: any constraint.
+        exchanges: whether items must be able to leave one by one as well.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`.
+        ValueError: for :class:`jaxht.LowRank`; with exchanges for :class:`jaxht.TreeSparse`.
 
     Example:
         >>> import jaxht
         >>> jaxht.constraints.check_selection(jaxht.Sparse(2))
     """
+    name = type(constraint).__name__
     if not constraint.selects_items:
-        name = type(constraint).__name__
         raise ValueError(
             f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver"
+        )
+    if exchanges and not constraint.is_hereditary:
+        raise ValueError(
+            f"{name} has entries that others depend on, which cannot leave one by one: use IHT, "
+            "NIHT, CGIHT, HTP, CoSaMP, OMP or a stochastic solver"
         )
 
 

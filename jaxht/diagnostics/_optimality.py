@@ -14,7 +14,7 @@ from jaxht._meshes import shard_automatically
 from jaxht._programs import bounded_jit
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.constraints import Constraint, Sparse
+from jaxht.constraints import Constraint, Sparse, check_selection
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.inner_products import check_real, is_complex, real_dtype, real_vdot, squares
 from jaxht.linalg.products import Variable, cast_variable, known_by_products
@@ -104,7 +104,7 @@ def optimality(
     if swaps and is_complex(objective) and not objective.is_linear_model:
         raise ValueError("swaps of complex numbers are those of LeastSquares: pass swaps=False")
     is_free = constraint.selects_entries and constraint.bounds is None
-    if swaps and not is_free:
+    if swaps and not (is_free and constraint.is_hereditary):
         raise ValueError("swaps are computed under Sparse without bounds only: pass swaps=False")
     return call_on_device(_optimality, objective, constraint, x, step_size, swaps=swaps)
 
@@ -208,6 +208,8 @@ def differentiability(
     """
     check_kind(objective=objective)
     check_real(objective)
+    if constraint.selects_items:
+        check_selection(constraint, exchanges=True)
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
     return call_on_device(_differentiability, objective, constraint, x, step_size)
 

@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 
 from jaxht._typing import Numeric
+from jaxht.linalg.selection import k_largest_mask
+from jaxht.linalg.trees import Forest
 from jaxht.planted.draws import as_real, draw_signs
 
 
@@ -191,6 +193,44 @@ def row_signal(key: Array, d: int, c: int, K: Numeric, *, dtype: DTypeLike = flo
     return _plant(rank[:, None], K, jax.random.normal(value_key, (d, c), dtype))
 
 
+def tree_signal(key: Array, parents: ArrayLike, K: Numeric, *, dtype: DTypeLike = float) -> Array:
+    """Signal of K independent N(0, 1) values on a random subtree, which with every entry has its
+    parent.
+
+    The subtree grows entry by entry: each further one is any of those that may follow, the roots
+    and the entries whose parents are selected, with the same probability.
+
+    Args:
+        key: PRNG key; support and values use independent splits.
+        parents: integers (d,), static: of each entry the number of its parent, and -1 for roots, as
+            :func:`jaxht.operators.wavelet_parents` gives them.
+        K: number of nonzeros, traced; clipped to [0, d].
+        dtype: of the result, real or complex; a complex value has independent parts, and mean
+            square 1. Default: JAX's default float.
+
+    Returns:
+        (d,) array with exactly K nonzeros: a value drawn as 0 becomes the machine epsilon.
+
+    Source: Baraniuk, Cevher, Duarte & Hegde 2010, §V, for signals on subtrees; how they are drawn
+    is our choice: each entry follows its parent after an exponential waiting time, which makes all
+    that may be next equally likely.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> x = ensembles.tree_signal(jax.random.key(0), [-1, 0, 0, 1, 1], 3)
+        >>> bool(x[0] != 0), int((x != 0).sum())
+        (True, 3)
+    """
+    forest = Forest(parents)
+    support_key, value_key = jax.random.split(key)
+    times = forest.accumulate(jnp.add, jax.random.exponential(support_key, (forest.size,)))
+    # The first K; of equal ones those nearer to the roots.
+    is_in = k_largest_mask(1 / jnp.maximum(times, jnp.finfo(times.dtype).tiny), K)[forest.place]
+    values = jax.random.normal(value_key, (forest.size,), dtype)
+    return _plant_on(is_in, values)
+
+
 def significant_signal(
     key: Array,
     d: int,
@@ -245,5 +285,9 @@ def _draw_ranks(key: Array, d: int) -> tuple[Array, Array]:
 
 
 def _plant(rank: Array, K: Numeric, values: Array) -> Array:
+    return _plant_on(rank < K, values)
+
+
+def _plant_on(mask: Array, values: Array) -> Array:
     values = jnp.where(values == 0, jnp.finfo(values.dtype).eps, values)
-    return jnp.where(rank < K, values, 0)
+    return jnp.where(mask, values, 0)

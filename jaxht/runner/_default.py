@@ -22,7 +22,7 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
       at most 2048, and refits are cheap. Else :class:`jaxht.LocalSearch`, with as many starts and
       moves as take about a second or a few, and one start where d is huge; for smooth losses of
       one output, such as the logistic, with ``num_candidates=1`` where d <= n.
-    * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`;
+    * Matrices of low rank, trees, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`;
       :class:`jaxht.IHT` for matrices in factors.
     * The hinge loss, whose swaps have no scores: :class:`jaxht.OMP`, and :class:`jaxht.NIHT` on
       matrix-free and streamed designs.
@@ -72,6 +72,8 @@ def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
         return ExhaustiveSearch()
     if not problem.is_smooth:
         return OMP()
+    if not selection.is_hereditary:
+        return HTP()
     return scale_search(objective, selection)
 
 

@@ -119,7 +119,7 @@ def _check_complex(constraint: Any, solver: Solver) -> None:
     if not constraint.selects_items or constraint.is_graph:
         raise ValueError(
             "constraint must select entries or groups for complex numbers (Sparse, Groups, "
-            f"SparsePerGroup); got {type(constraint).__name__}"
+            f"SparsePerGroup, TreeSparse); got {type(constraint).__name__}"
         )
     if constraint.bounds is not None:
         raise ValueError("bounds must be None for complex numbers, which have no order")

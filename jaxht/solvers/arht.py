@@ -120,7 +120,8 @@ class ARHT(Solver):
             ``f(x) - |f(0) - lower|`` takes its place.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; from
+        ValueError: for :class:`jaxht.TreeSparse`, whose entries cannot leave one by one, and for
+            :class:`jaxht.LowRank`, which has no coordinates to select; from
             :func:`jaxht.solve`, if no key is given.
 
     Cost: a step takes, for each core, one full gradient and two refits.
@@ -164,7 +165,7 @@ class ARHT(Solver):
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[ARHTState]:
         """The cores on the support of x0, and the first guess."""
-        check_selection(constraint)
+        check_selection(constraint, exchanges=True)
         # Where nothing is better than x0, x0 minimises f on its support.
         iterate = evaluate(objective, x0)
         rho = self.rho

@@ -8,7 +8,7 @@ from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
-from jaxht.constraints import SelectionConstraint
+from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.lanes import either, keep_last
 from jaxht.objectives.objective import Objective
@@ -51,6 +51,7 @@ class Exchange(Solver):
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[ExchangeState]:
         """x0, and its selection, completed, on which the first step refits."""
+        check_selection(constraint, exchanges=True)
         selected = complete_selection(objective, constraint, x0)
         state = ExchangeState(selected, jnp.array(True))
         return evaluate(objective, x0), state, Info(refit_status=RefitStatus.FAILED)
@@ -118,7 +119,8 @@ class OMPR(Exchange):
             epsilons, since rounding errors would lead to endless swaps between supports of equal f.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and for
+            :class:`jaxht.TreeSparse`, whose entries cannot leave one by one.
 
     Cost: a step takes one full gradient and one refit.
 
@@ -160,7 +162,8 @@ class ExhaustiveLocalSearch(Exchange):
         rtol: as of :class:`OMPR`.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and for
+            :class:`jaxht.TreeSparse`, whose entries cannot leave one by one.
 
     Cost: a step scores all candidates, for least squares on vectors without bounds by two products,
     n d k; else by one refit for each candidate.

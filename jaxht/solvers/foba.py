@@ -64,7 +64,8 @@ class FoBa(Solver):
             lose.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and for
+            :class:`jaxht.TreeSparse`, whose entries cannot leave one by one.
 
     Cost: a step takes one full gradient, one refit, and k values of f at n k in all (p^3 in all for
     a precision matrix). A run for k has the same first steps as a run for any larger k, so that
@@ -95,7 +96,7 @@ class FoBa(Solver):
     ) -> Step[FoBaState]:
         """x0, its support, and gains of 0: an item of x0 is removed only where that does not
         increase f."""
-        check_selection(constraint)
+        check_selection(constraint, exchanges=True)
         S = constraint.active(x0)
         most = S.size if constraint.k_max is None else constraint.k_max
         state = FoBaState(S, jnp.zeros(1 + most, real_dtype(x0)), jnp.any(S))

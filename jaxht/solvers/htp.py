@@ -175,7 +175,8 @@ class PHT(Solver):
         backtrack: as of :class:`HTP`.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense
+        ValueError: for :class:`jaxht.TreeSparse`, whose entries cannot leave one by one, and for
+            :class:`jaxht.LowRank`, which has no coordinates to select; on dense
             designs, where k is traced without ``Sparse(k, k_max=...)``.
 
     Cost: a step takes one full gradient, one projection, one further selection and one refit.
@@ -203,7 +204,7 @@ class PHT(Solver):
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[PHTState]:
         """The first support, from x0."""
-        check_selection(constraint)
+        check_selection(constraint, exchanges=True)
         iterate = evaluate(objective, x0)
         S = constraint.project(x0)[1].mask
         first = self._gradient_step(objective, constraint, iterate, S, jnp.all(x0 == 0))

@@ -101,7 +101,8 @@ class LocalSearch(Solver):
             of f (iteratively reweighted least squares); otherwise blocks are exchanged.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and where k_max
+        ValueError: for :class:`jaxht.TreeSparse`, whose entries cannot leave one by one, and for
+            :class:`jaxht.LowRank`, which has no coordinates to select, and where k_max
         is not known.
 
     Cost: a step takes for each start k_max products with A, and a move ``(k_max + n) m`` for m
@@ -137,7 +138,7 @@ class LocalSearch(Solver):
             raise ValueError(
                 "k_max must be given for LocalSearch: Sparse(k, k_max=...) where k is traced"
             )
-        check_selection(constraint)
+        check_selection(constraint, exchanges=True)
         problem = subproblem(objective, constraint)
         search = self._choose_search(problem)
         starts = Starts.draw(problem, x0, self.num_starts, key)
