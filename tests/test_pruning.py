@@ -244,13 +244,14 @@ def test_layers_are_pruned_one_after_the_other(params):
     seen = []
     method = pruning.SparseGPT()
     pruned = pruning.prune_model(mlp, params, [X], 0.5, method=method, report=seen.append)
-    assert seen == pruned.layers and [layer.name for layer in seen] == ["['hidden']", "['out']"]
+    assert [layer.name for layer in pruned.layers] == ["['hidden']", "['out']"]
+    assert [len(so_far.layers) for so_far in seen] == [1, 2]
     first = pruning.prune_layer(params["hidden"], X.T @ X, 0.5, method=method)
     np.testing.assert_allclose(pruned.params["hidden"], first.weights, rtol=1e-6)
     hidden = np.tanh(X @ first.weights + params["bias"])
     second = pruning.prune_layer(params["out"], hidden.T @ hidden, 0.5, method=method)
     np.testing.assert_allclose(pruned.params["out"], second.weights, rtol=1e-5, atol=1e-8)
-    assert seen[1].error == pytest.approx(float(second.error), rel=1e-6)
+    assert pruned.layers[1].error == pytest.approx(float(second.error), rel=1e-6)
     assert all(np.all(mask) == (name == "bias") for name, mask in pruned.masks.items())
 
     # Training goes on with the zeros as they are.
@@ -260,6 +261,22 @@ def test_layers_are_pruned_one_after_the_other(params):
     after = optax.apply_updates(pruned.params, updates)
     for name in ("hidden", "out"):
         np.testing.assert_array_equal(after[name] != 0, pruned.masks[name])
+
+
+def test_a_run_resumes_after_the_layers_that_it_has(params):
+    seen = []
+    method = pruning.SparseGPT()
+    whole = pruning.prune_model(mlp, params, [X], 0.5, method=method, report=seen.append)
+    again = []
+    resumed = pruning.prune_model(
+        mlp, params, [X], 0.5, method=method, start=seen[0], report=again.append
+    )
+    assert len(again) == 1 and resumed.layers == whole.layers
+    for found, expected in ((resumed.params, whole.params), (resumed.masks, whole.masks)):
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+    other = seen[0]._replace(params={**params, "bias": jnp.zeros(3)})
+    with pytest.raises(ValueError, match=r"start\.params must be like params"):
+        pruning.prune_model(mlp, params, [X], 0.5, method=method, start=other)
 
 
 def test_some_layers_stored_with_outputs_first(params):
@@ -275,3 +292,134 @@ def test_some_layers_stored_with_outputs_first(params):
         pruning.prune_model(apply, arrays, [X], {"nothing": 0.5})
     with pytest.raises(ValueError, match="at least one batch"):
         pruning.prune_model(apply, arrays, [], 0.5)
+
+
+@pytest.mark.parametrize("loss", ["layers", "outputs"])
+def test_budgets_have_the_least_loss_of_all(params, loss):
+    """Among all pairs of numbers, on the curves that loops measure."""
+    fractions = (0.2, 0.4, 0.6, 0.8)
+    names = ("hidden", "out")
+    inputs = {"hidden": X, "out": np.tanh(X @ params["hidden"] + params["bias"])}
+    dense = mlp(params, X)
+    curves = {}
+    for name in names:
+        size = params[name].size
+        gram = inputs[name].T @ inputs[name]
+        losses = []
+        for fraction in fractions:
+            found = pruning.prune_layer(params[name], gram, fraction, method=pruning.Wanda())
+            after = mlp({**params, name: found.weights}, X)
+            of_model = np.sum((after - dense) ** 2) / np.sum(dense**2)
+            losses.append(float(found.error) if loss == "layers" else float(of_model))
+        points = [(round(f * size), e) for f, e in zip((*fractions, 1), (*losses, 0), strict=True)]
+        curves[name] = reference.largest_convex(points)
+    total = round(0.5 * sum(params[name].size for name in names))
+    least = min(
+        curves["hidden"][count] + curves["out"][total - count]
+        for count in curves["hidden"]
+        if total - count in curves["out"]
+    )
+    found = pruning.budgets(mlp, params, [X], 0.5, loss=loss, fractions=fractions)
+    counts = {name: found[f"['{name}']"] for name in names}
+    assert sum(counts.values()) == total
+    assert sum(curves[name][counts[name]] for name in names) == pytest.approx(least, rel=1e-6)
+    pruned = pruning.prune_model(mlp, params, [X], found, method=pruning.Wanda())
+    assert [int(np.sum(pruned.params[name] != 0)) for name in names] == list(counts.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k": 0.05}, "k must be between 0.1"),
+        ({"loss": "all"}, "loss must be one of"),
+        ({"fractions": (0.5, 0.4)}, "fractions must increase"),
+        ({"batches": []}, "at least one batch"),
+    ],
+)
+def test_budgets_refuse(params, change, message):
+    arguments = {"apply": mlp, "params": params, "batches": [X], "k": 0.5} | change
+    with pytest.raises(ValueError, match=message):
+        pruning.budgets(**arguments)
+
+
+# ---- convolutions and products along several axes ------------------------------------------------
+
+IMAGES = RNG.normal(size=(6, 5, 6, 2))
+KERNEL = RNG.normal(size=(2, 3, 2, 4))
+
+
+def convolve(params, x):
+    """Batches, rows, columns, features; of the kernel rows, columns, inputs, outputs."""
+    return jax.lax.conv_general_dilated(
+        x, params["kernel"], (1, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def convolve_nnx(params, x):
+    from flax import nnx
+
+    options = {"strides": (1, 2), "use_bias": False, "param_dtype": np.float64}
+    layer = nnx.Conv(2, 4, (2, 3), rngs=nnx.Rngs(0), **options)
+    graphdef, state = nnx.split(layer)
+    state.kernel.set_value(params["kernel"])
+    return nnx.merge(graphdef, state)(x)
+
+
+def convolve_features_first(params, x):
+    """As Equinox does, of one image at a time."""
+
+    def apply(x):
+        kernel = jnp.transpose(params["kernel"], (3, 2, 0, 1))
+        found = jax.lax.conv_general_dilated(x[None], kernel, (1, 2), "SAME")[0]
+        return jnp.moveaxis(found, 0, -1)
+
+    return jax.vmap(apply)(jnp.moveaxis(x, -1, 1))
+
+
+def patches_in_loops(images):
+    """SAME: a row below, and a column on the right, are 0."""
+    padded = np.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)))
+    return np.array(
+        [
+            [image[i + a, j + b, c] for c in range(2) for a in range(2) for b in range(3)]
+            for image in padded
+            for i in range(5)
+            for j in range(0, 6, 2)
+        ]
+    )
+
+
+@pytest.mark.parametrize("apply", [convolve, convolve_nnx, convolve_features_first])
+def test_convolutions_are_pruned_as_products_of_patches(apply):
+    params = {"kernel": jnp.asarray(KERNEL)}
+    patches = patches_in_loops(IMAGES)
+    matrix = np.transpose(KERNEL, (2, 0, 1, 3)).reshape(12, 4)
+    dense = apply(params, jnp.asarray(IMAGES))
+    np.testing.assert_allclose(np.reshape(dense, (-1, 4)), patches @ matrix, rtol=1e-9, atol=1e-9)
+    method = pruning.SparseGPT()
+    pruned = pruning.prune_model(apply, params, [IMAGES], 0.5, method=method)
+    expected = pruning.prune_layer(matrix, patches.T @ patches, 0.5, method=method)
+    found = np.transpose(pruned.params["kernel"], (2, 0, 1, 3)).reshape(12, 4)
+    np.testing.assert_allclose(found, expected.weights, rtol=1e-7, atol=1e-10)
+    np.testing.assert_array_equal(pruned.masks["kernel"], pruned.params["kernel"] != 0)
+    change = np.sum((apply(pruned.params, IMAGES) - dense) ** 2) / np.sum(dense**2)
+    assert pruned.layers[0].shape == (12, 4)
+    assert pruned.layers[0].error == pytest.approx(float(change), rel=1e-9)
+
+
+def test_products_along_several_axes():
+    """The projections of attention, of one input to heads, and of heads to one output."""
+    rng = np.random.default_rng(2)
+    params = {"query": rng.normal(size=(D, 2, 3)), "out": rng.normal(size=(2, 3, C))}
+    params = jax.tree.map(jnp.asarray, params)
+
+    def apply(params, x):
+        heads = jnp.einsum("td,dhs->ths", x, params["query"])
+        return jnp.einsum("ths,hsc->tc", heads, params["out"])
+
+    pruned = pruning.prune_model(apply, params, [X], 0.5, method=pruning.Wanda())
+    assert [layer.shape for layer in pruned.layers] == [(D, 6), (6, C)]
+    middle = np.einsum("td,dhs->ths", X, pruned.params["query"])
+    error = np.sum((apply(pruned.params, X) - np.tensordot(middle, params["out"], 2)) ** 2)
+    size = np.sum(np.tensordot(middle, params["out"], 2) ** 2)
+    assert pruned.layers[1].error == pytest.approx(float(error / size), rel=1e-9)

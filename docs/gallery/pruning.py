@@ -4,8 +4,8 @@
 # A network 64-64-10 is trained on the digits that come with scikit-learn. Then its layers are pruned one after the
 # other, without further training: the weights that are kept change such that the outputs of each layer change little
 # on 300 of the images. Magnitude and Wanda keep weights as they are; SparseGPT and ALPS are published methods of large
-# language models; Exchanges starts from ALPS and exchanges weights as long as the error falls. In further training with
-# `hard_threshold(1.0, freeze_at=0)`, started from the pruned parameters, the zeros stay where they are.
+# language models; Exchanges starts from ALPS and exchanges weights as long as the error falls. In further training with `hard_threshold(1.0, freeze_at=0)`, started from the pruned
+# parameters, the zeros stay where they are.
 
 # %%
 import jax

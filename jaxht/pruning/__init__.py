@@ -1,6 +1,7 @@
 """Pruning of trained networks: each layer as a sparse least-squares problem, from the Gram matrix
 of its inputs."""
 
+from jaxht.pruning.allocation import budgets
 from jaxht.pruning.alps import ALPS
 from jaxht.pruning.exchanges import Exchanges
 from jaxht.pruning.inputs import DenseInputs, capture, gram_matrices
@@ -22,6 +23,7 @@ __all__ = [
     "PrunedModel",
     "SparseGPT",
     "Wanda",
+    "budgets",
     "capture",
     "gram_matrices",
     "prune_layer",

@@ -1,4 +1,5 @@
-"""The inputs of the dense layers of a model, found in the program that JAX traces of it."""
+"""The inputs of the layers of a model, dense ones and convolutions, found in the program that JAX
+traces of it."""
 
 import functools
 import math
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from jaxht._programs import bounded_jit
@@ -20,30 +22,52 @@ CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 class DenseInputs(NamedTuple):
-    """What is multiplied with a weight matrix.
+    """What is multiplied with an array of weights.
 
     Attributes:
-        inputs: (samples, inputs), those of all products with the matrix.
-        axis: of the matrix along which its inputs lie, 0 or 1.
+        inputs: (samples, inputs), those of all products with the array; of a convolution the
+            patches that it is applied to.
+        axes: of the array along which its inputs lie, in their order; outputs lie along the others.
     """
 
     inputs: Leaf
-    axis: int
+    axes: tuple[int, ...]
+
+
+def to_matrix(weights: Array, axes: tuple[int, ...]) -> Array:
+    """The weights (inputs, outputs) of an array whose inputs lie along some axes."""
+    order = _order(weights.ndim, axes)
+    num_inputs = math.prod(weights.shape[axis] for axis in axes)
+    return jnp.transpose(weights, order).reshape(num_inputs, -1)
+
+
+def from_matrix(matrix: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+    """The array of a shape whose weights (inputs, outputs) are given."""
+    order = _order(len(shape), axes)
+    ordered = matrix.reshape([shape[axis] for axis in order])
+    back = [order.index(axis) for axis in range(len(order))]
+    return jnp.transpose(ordered, back)
+
+
+def _order(num_axes: int, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return (*axes, *(axis for axis in range(num_axes) if axis not in axes))
 
 
 class _Weight(NamedTuple):
-    """Where a variable of the program comes from: a parameter, or its transpose."""
+    """Where a variable of the program comes from: a parameter, its axes in some order."""
 
     name: str
-    is_transposed: bool
+    order: tuple[int, ...]
 
 
 def capture(apply: Callable[..., Any], params: ArrayTree, *args: Any) -> dict[str, DenseInputs]:
     """What the weight matrices of a model are multiplied with, in the order of the products.
 
-    Every product ``x W`` or ``W x`` with a two-dimensional parameter is found in the program that
-    JAX traces of ``apply``, also within functions that it calls and under ``vmap``: the model need
-    not be written for it. Products within loops, such as layers in ``lax.scan``, are not found.
+    Every product with a parameter, such as ``x W`` and ``W x``, also along several axes, as the
+    projections of attention have, and every convolution with one is found in the program that JAX
+    traces of ``apply``, also within functions that it calls and under ``vmap``: the model need not
+    be written for it. Products within loops, such as layers in ``lax.scan``, and convolutions by
+    groups of features are not found.
 
     Args:
         apply: a function of the parameters and further arguments. Of Flax NNX ``lambda state, x:
@@ -73,8 +97,8 @@ def capture(apply: Callable[..., Any], params: ArrayTree, *args: Any) -> dict[st
     values = jax.tree.leaves((params, args))
     weights: list[_Weight | None] = [None] * len(values)
     for i, (path, leaf) in enumerate(leaves):
-        if jnp.ndim(leaf) == 2:
-            weights[i] = _Weight(jax.tree_util.keystr(path), False)
+        if jnp.ndim(leaf) >= 2:
+            weights[i] = _Weight(jax.tree_util.keystr(path), tuple(range(jnp.ndim(leaf))))
     found: dict[str, DenseInputs] = {}
     _evaluate(program.jaxpr, program.consts, values, weights, found)
     return found
@@ -83,7 +107,7 @@ def capture(apply: Callable[..., Any], params: ArrayTree, *args: Any) -> dict[st
 def gram_matrices(
     apply: Callable[..., Any], params: ArrayTree, batches: Iterable[Any]
 ) -> dict[str, Array]:
-    """The Gram matrices ``X'X`` of the inputs of the dense layers of a model, over batches.
+    """The Gram matrices ``X'X`` of the inputs of the layers of a model, over batches.
 
     Sums are compensated, see :class:`jaxht.Moments`.
 
@@ -106,55 +130,57 @@ def gram_matrices(
         [[2.0, 1.0], [1.0, 2.0]]
     """
 
+    names: tuple[str, ...] = ()
     sums: dict[str, Moments] = {}
-    names: dict[str, int] = {}
     for batch in batches:
         args = batch if isinstance(batch, tuple) else (batch,)
-        if not sums:
-            # The results of a program are in the order of the alphabet.
-            names = layer_axes(apply, params, args)
-            sums = jax.tree.map(
-                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                jax.eval_shape(functools.partial(_sums_of_batch, apply), params, args),
-            )
-        sums = _add_batch(apply, params, sums, args)
+        if not names:
+            names = tuple(layer_axes(apply, params, args))
+        sums = _add_batch(apply, names, params, sums, args)
     return {name: sums[name].corrected[0] for name in names}
+
+
+def gram_matrix(
+    apply: Callable[..., Any], params: ArrayTree, batches: Iterable[Any], name: str
+) -> Array:
+    """The Gram matrix of one layer; what the model computes after it is left out."""
+    sums: dict[str, Moments] = {}
+    for batch in batches:
+        args = batch if isinstance(batch, tuple) else (batch,)
+        sums = _add_batch(apply, (name,), params, sums, args)
+    return sums[name].corrected[0]
 
 
 def layer_axes(
     apply: Callable[..., Any], params: ArrayTree, args: tuple[Any, ...]
-) -> dict[str, int]:
-    """Along which axis of each weight matrix its inputs lie, without running the model."""
-    axes: dict[str, int] = {}
+) -> dict[str, tuple[int, ...]]:
+    """Along which axes of each array of weights its inputs lie, without running the model."""
+    axes: dict[str, tuple[int, ...]] = {}
 
     def trace(params, args):
-        axes.update({name: found.axis for name, found in capture(apply, params, *args).items()})
+        axes.update({name: found.axes for name, found in capture(apply, params, *args).items()})
 
     jax.eval_shape(trace, params, args)
     return axes
 
 
-def _sums_of_batch(
-    apply: Callable[..., Any], params: ArrayTree, args: tuple[Any, ...]
-) -> dict[str, Moments]:
-    """The moments of one batch, of inputs without targets."""
-    sums = {}
-    for name, (inputs, _) in capture(apply, params, *args).items():
-        X = inputs.astype(jnp.result_type(inputs, jnp.float32))
-        sums[name] = Moments.zero(X.shape[1], 0, X.dtype).add(X, X[:, :0])
-    return sums
-
-
-@functools.partial(bounded_jit, static_argnums=0)
+@functools.partial(bounded_jit, static_argnums=(0, 1))
 def _add_batch(
     apply: Callable[..., Any],
+    names: tuple[str, ...],
     params: ArrayTree,
     sums: dict[str, Moments],
     args: tuple[Any, ...],
 ) -> dict[str, Moments]:
-    """The sums with those of a further batch."""
-    added = _sums_of_batch(apply, params, args)
-    return {name: moments.merge(added[name]) for name, moments in sums.items()}
+    """The moments of inputs, without targets, with those of a further batch; at first of none."""
+    found = capture(apply, params, *args)
+    added = {}
+    for name in names:
+        inputs = found[name].inputs
+        X = inputs.astype(jnp.result_type(inputs, jnp.float32))
+        before = sums.get(name, Moments.zero(X.shape[1], 0, X.dtype))
+        added[name] = before.add(X, X[:, :0])
+    return added
 
 
 def _evaluate(
@@ -184,6 +210,8 @@ def _evaluate(
         else:
             if equation.primitive.name == "dot_general":
                 _note_product(equation.params["dimension_numbers"], inputs, tags, found)
+            if equation.primitive.name == "conv_general_dilated":
+                _note_convolution(equation.params, inputs, tags, found)
             bound = equation.primitive.get_bind_params(equation.params)
             # Before JAX 0.10 there are functions beside the options.
             functions, options = bound if isinstance(bound, tuple) else ((), bound)
@@ -215,8 +243,8 @@ def _handed_on(equation: Any, tags: list[_Weight | None]) -> _Weight | None:
     if equation.primitive.name in HAND_ON:
         return tags[0]
     if equation.primitive.name == "transpose":
-        is_swap = tuple(equation.params["permutation"]) == (1, 0)
-        return tags[0]._replace(is_transposed=tags[0].is_transposed ^ is_swap)
+        order = tuple(tags[0].order[axis] for axis in equation.params["permutation"])
+        return tags[0]._replace(order=order)
     return None
 
 
@@ -226,17 +254,59 @@ def _note_product(
     tags: list[_Weight | None],
     found: dict[str, DenseInputs],
 ) -> None:
-    """Note the other factor of a product with a weight, its contracted axis last."""
+    """Note the other factor of a product with a weight, its contracted axes last."""
     contracted, batched = dimensions
     for side in (0, 1):
         weight = tags[side]
-        if weight is None or len(contracted[side]) != 1 or batched[side]:
+        along = contracted[side]
+        if weight is None or not along or len(along) == len(weight.order) or batched[side]:
             continue
         other = inputs[1 - side]
-        rows = jnp.moveaxis(other, contracted[1 - side][0], -1)
-        rows = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
-        axis = contracted[side][0] ^ weight.is_transposed
-        before = found.get(weight.name)
-        if before is not None and before.axis == axis:
-            rows = jnp.concatenate([before.inputs, rows])
-        found[weight.name] = DenseInputs(rows, axis)
+        last = range(-len(along), 0)
+        rows = jnp.moveaxis(other, contracted[1 - side], last)
+        axes = tuple(weight.order[axis] for axis in along)
+        _note(weight.name, rows, axes, found)
+
+
+def _note_convolution(
+    options: dict[str, Any],
+    inputs: list[Any],
+    tags: list[_Weight | None],
+    found: dict[str, DenseInputs],
+) -> None:
+    """Note the patches that a convolution with a weight is applied to."""
+    weight = tags[1]
+    is_grouped = options["feature_group_count"] > 1 or options["batch_group_count"] > 1
+    if weight is None or is_grouped:
+        return
+    dimensions = options["dimension_numbers"]
+    _, feature, *spatial = dimensions.rhs_spec
+    patches = lax.conv_general_dilated_patches(
+        inputs[0],
+        [inputs[1].shape[axis] for axis in spatial],
+        options["window_strides"],
+        options["padding"],
+        options["lhs_dilation"],
+        options["rhs_dilation"],
+        dimensions,
+    )
+    # Their entries are the features, one after the other, each at all places.
+    rows = jnp.moveaxis(patches, dimensions.out_spec[1], -1)
+    axes = tuple(weight.order[axis] for axis in (feature, *spatial))
+    _note(weight.name, rows, axes, found, num_axes=1)
+
+
+def _note(
+    name: str,
+    inputs: Array,
+    axes: tuple[int, ...],
+    found: dict[str, DenseInputs],
+    num_axes: int | None = None,
+) -> None:
+    """Add inputs, whose last axes are those of one sample."""
+    num_axes = len(axes) if num_axes is None else num_axes
+    rows = inputs.reshape(-1, math.prod(inputs.shape[inputs.ndim - num_axes :]))
+    before = found.get(name)
+    if before is not None and before.axes == axes:
+        rows = jnp.concatenate([before.inputs, rows])
+    found[name] = DenseInputs(rows, axes)

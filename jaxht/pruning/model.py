@@ -1,4 +1,4 @@
-"""Pruning of all dense layers of a model, one after the other."""
+"""Pruning of all layers of a model, one after the other."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -7,9 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._typing import ArrayTree, Numeric
-from jaxht.pruning.exchanges import Exchanges
-from jaxht.pruning.inputs import gram_matrices, layer_axes
+from jaxht._typing import Array, ArrayTree, Numeric
+from jaxht.pruning.alps import ALPS
+from jaxht.pruning.inputs import (
+    from_matrix,
+    gram_matrices,
+    gram_matrix,
+    layer_axes,
+    to_matrix,
+)
 from jaxht.pruning.layer import Method
 from jaxht.pruning.prune import prune_layer
 from jaxht.transforms.scope import AnyScope, Scope
@@ -20,7 +26,8 @@ class LayerReport(NamedTuple):
 
     Attributes:
         name: of the parameter.
-        shape: (inputs, outputs).
+        shape: (inputs, outputs); inputs of a convolution are those of a patch, the places of a
+            feature side by side.
         kept: the share of the weights that are kept.
         error: the relative error of the outputs, as of :class:`PrunedLayer`.
     """
@@ -52,13 +59,14 @@ def prune_model(
     k: Numeric | Mapping[str, Numeric],
     *,
     scope: AnyScope = Scope.LEAF,
-    method: Method = Exchanges(),
+    method: Method = ALPS(),
     is_sequential: bool = True,
-    report: Callable[[LayerReport], None] | None = None,
+    start: PrunedModel | None = None,
+    report: Callable[[PrunedModel], None] | None = None,
 ) -> PrunedModel:
-    """Prune the dense layers of a trained model, such that the outputs of each change little.
+    """Prune the layers of a trained model, such that the outputs of each change little.
 
-    Layers are pruned in the order of their products, each for the inputs that it has in the model
+    Layers are dense ones and convolutions. They are pruned in the order of their products, each for the inputs that it has in the model
     whose earlier layers are pruned already. The zeros stay in further training by
     ``hard_threshold(k, freeze_at=0)`` of :mod:`jaxht.transforms`, started from the result.
 
@@ -72,13 +80,17 @@ def prune_model(
         method: as there.
         is_sequential: whether each layer's inputs are computed anew with the pruned layers before
             it; else all are those of the dense model, and the data are read once.
-        report: called with the :class:`LayerReport` of each layer, once it is pruned.
+        start: a result that ``report`` was called with in a run that was interrupted; the layers
+            that it has are not pruned again.
+        report: called with the result so far, once a layer is pruned: the last of its layers. To
+            resume, save it, and give it as ``start``.
 
     Returns:
         :class:`PrunedModel`: parameters, masks, and the errors by layer.
 
     Raises:
-        ValueError: for a name that is no dense layer, and for what a layer cannot be pruned with.
+        ValueError: for a name that is no layer, a start of another model, and for what a layer
+            cannot be pruned with.
 
     Cost: that of the method for each layer, and a pass over the data for each, or one.
 
@@ -103,27 +115,45 @@ def prune_model(
         raise ValueError(
             f"k names {sorted(unknown)}, which are no weights of dense layers: {list(axes)} are"
         )
-    paths, structure = jax.tree_util.tree_flatten_with_path(params)
+    if start is None:
+        masks = jax.tree.map(lambda leaf: jnp.ones(jnp.shape(leaf), bool), params)
+        start = PrunedModel(params, masks, [])
+    _check_start(start, params)
+    structure = jax.tree.structure(params)
+    paths = jax.tree_util.tree_flatten_with_path(params)[0]
     names = [jax.tree_util.keystr(path) for path, _ in paths]
-    leaves = [leaf for _, leaf in paths]
-    masks = [jnp.ones(jnp.shape(leaf), bool) for leaf in leaves]
-    layers = []
+    leaves = jax.tree.leaves(start.params)
+    masks = jax.tree.leaves(start.masks)
+    layers = list(start.layers)
+    done = {layer.name for layer in layers}
     grams = None if is_sequential else gram_matrices(apply, params, batches)
     for name in axes:
-        if name not in wanted:
+        if name not in wanted or name in done:
             continue
         current = jax.tree.unflatten(structure, leaves)
-        found = gram_matrices(apply, current, batches) if grams is None else grams
+        gram = gram_matrix(apply, current, batches, name) if grams is None else grams[name]
         i = names.index(name)
-        is_transposed = axes[name] == 1
-        weights = leaves[i].T if is_transposed else leaves[i]
-        pruned = prune_layer(weights, found[name], wanted[name], scope=scope, method=method)
-        leaves[i] = pruned.weights.T if is_transposed else pruned.weights
-        masks[i] = pruned.mask.T if is_transposed else pruned.mask
+        weights = to_matrix(leaves[i], axes[name])
+        pruned = prune_layer(weights, gram, wanted[name], scope=scope, method=method)
+        shape = leaves[i].shape
+        leaves[i] = from_matrix(pruned.weights, shape, axes[name])
+        masks[i] = from_matrix(pruned.mask, shape, axes[name])
         kept = float(np.mean(pruned.mask))
         layers.append(LayerReport(name, weights.shape, kept, float(pruned.error)))
         if report is not None:
-            report(layers[-1])
-    return PrunedModel(
-        jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, masks), layers
-    )
+            report(_result(structure, leaves, masks, layers))
+    return _result(structure, leaves, masks, layers)
+
+
+def _result(
+    structure: Any, leaves: list[Array], masks: list[Array], layers: list[LayerReport]
+) -> PrunedModel:
+    params = jax.tree.unflatten(structure, leaves)
+    return PrunedModel(params, jax.tree.unflatten(structure, masks), list(layers))
+
+
+def _check_start(start: PrunedModel, params: ArrayTree) -> None:
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (params, start.params, start.masks)]
+    for name, found in zip(("params", "masks"), shapes[1:], strict=True):
+        if found != shapes[0]:
+            raise ValueError(f"start.{name} must be like params, {shapes[0]}; got {found}")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.normal_equations import ratio
-from jaxht.pruning.exchanges import Exchanges
+from jaxht.pruning.alps import ALPS
 from jaxht.pruning.layer import Method, PrunedLayer, make_layer
 from jaxht.transforms.scope import AnyScope, Scope
 
@@ -16,7 +16,7 @@ def prune_layer(
     k: Numeric,
     *,
     scope: AnyScope = Scope.LEAF,
-    method: Method = Exchanges(),
+    method: Method = ALPS(),
 ) -> PrunedLayer:
     r"""Make the weights of a dense layer sparse, such that its outputs change little.
 
@@ -33,7 +33,7 @@ def prune_layer(
             their number, a floating-point number the fraction; known when the program is traced.
         scope: among which weights: "leaf", all of the layer; ``Axis(0)``, those of each output;
             ``NM(m, 0)``, those of each m inputs of an output: 2:4 is ``k=2, scope=NM(4, 0)``.
-        method: :class:`Exchanges`, :class:`ALPS`, :class:`SparseGPT`, :class:`Wanda` or
+        method: :class:`ALPS`, :class:`Exchanges`, :class:`SparseGPT`, :class:`Wanda` or
             :class:`Magnitude`.
 
     Returns:
