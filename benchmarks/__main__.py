@@ -25,6 +25,7 @@ NAMES = (
     "single",
     "greedy",
     "pylops_omp",
+    "complex_numbers",
     "optima",
     "subset",
     "stochastic",

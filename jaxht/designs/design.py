@@ -89,6 +89,10 @@ class Design(abc.ABC):
         rows that it has; on the host. None: its shape stays as it is."""
         return None
 
+    def for_products(self) -> "Design":
+        """The same design as it is fastest in many products, computed within a program."""
+        return self
+
     def gram_product(self, v: Array, weights: Array) -> Array:
         """``A^H (weights * (A v))``; a design may compute it in one pass."""
         return self.rmatvec(weights * self.matvec(v))

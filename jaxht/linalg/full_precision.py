@@ -4,20 +4,32 @@ On recent GPUs the default for float32 products is TF32, which keeps ten bits.
 """
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from jaxht._typing import Array
 from jaxht.linalg.platform import has_gpu
 
-__all__ = ["default_precision", "machine_eps", "matmul"]
+__all__ = [
+    "default_precision",
+    "machine_eps",
+    "matmul",
+    "stack_parts",
+    "times_vector",
+    "vector_times",
+]
 
 #: Three products of TF32 have the accuracy of float32, and take less to compile on NVIDIA's GPUs
 #: than HIGHEST, for which XLA tries many kernels.
 CUDA_PRECISION = lax.DotAlgorithmPreset.TF32_TF32_F32_X3
+
+#: On CPUs XLA multiplies complex arrays where that takes fewer products of numbers.
+MIN_PRODUCTS_BY_PARTS = 1024
 
 
 def matmul(a: Array, b: Array) -> Array:
@@ -26,6 +38,8 @@ def matmul(a: Array, b: Array) -> Array:
     asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # noqa: TID251
     if asked is not None:
         return jnp.matmul(a, b)
+    if _takes_parts(a, b):
+        return _matmul_by_parts(a, b)
     # Where there is no GPU, there is no second product to trace.
     if a.dtype == b.dtype == jnp.float32 and has_gpu():
         return lax.platform_dependent(a, b, cuda=_matmul_on_cuda, default=_matmul)
@@ -38,6 +52,100 @@ def _matmul(a: Array, b: Array) -> Array:
 
 def _matmul_on_cuda(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=CUDA_PRECISION)
+
+
+def _takes_parts(a: Array, b: Array) -> bool:
+    """Whether a product is computed from real and imaginary parts: XLA's CPU compiler has no fast
+    product of complex numbers."""
+    if not jnp.iscomplexobj(a) or a.dtype != b.dtype or max(a.ndim, b.ndim) < 2 or has_gpu():
+        return False
+    return a.size * b.size >= MIN_PRODUCTS_BY_PARTS * a.shape[-1]
+
+
+def _matmul_by_parts(a: Array, b: Array) -> Array:
+    """``a @ b`` of complex arrays by one product of real matrices.
+
+    Of the array of more entries the real part is put above the imaginary part, whether it is on the
+    left or on the right: in a loop XLA does so once for all products with a design.
+    """
+    if a.ndim == 1:
+        return _matmul_by_parts(a[None], b)[..., 0, :]
+    if b.ndim == 1:
+        return _matmul_by_parts(a, b[:, None])[..., 0]
+    if a.shape[-2] >= b.shape[-1]:
+        return _join_columns(_matmul(_above(a.real, a.imag), _beside(b.real, b.imag)))
+    return _join_rows(_matmul(_above(*_rows_of_parts(a)), _above(b.real, b.imag)))
+
+
+def stack_parts(a: Array) -> Array | None:
+    """The real part of a complex matrix (n, d) above its imaginary part, for :func:`times_vector`
+    and :func:`vector_times`; None where :func:`matmul` is as fast."""
+    asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # noqa: TID251
+    takes_parts = asked is None and _takes_parts(a, a[0])
+    return _above(a.real, a.imag) if takes_parts else None
+
+
+def _unless_lanes_have_their_own(product: Callable[..., Array], left: bool) -> Callable[..., Array]:
+    """A product of a matrix, given with its parts, and a vector. Lanes of a vmap with a matrix each
+    leave the parts aside, and these are not computed: a copy of all takes longer than it spares."""
+    lanes = custom_vmap(lambda matrix, parts, v: product(parts, v))
+
+    @lanes.def_vmap
+    def _(axis_size, in_batched, matrix, parts, v):
+        has_own, _, has_vectors = in_batched
+        axes = (0 if has_own else None, 0 if has_vectors else None)
+        if not has_own:
+            return jax.vmap(product, axes)(parts, v), True
+        multiply = (lambda matrix, v: _matmul(v, matrix)) if left else _matmul
+        return jax.vmap(multiply, axes)(matrix, v), True
+
+    differentiable = jax.custom_jvp(lambda matrix, parts, v: lanes(matrix, parts, v))
+
+    @differentiable.defjvp
+    def _(primals, tangents):
+        (_, parts, v), (_, parts_dot, v_dot) = primals, tangents
+        return differentiable(*primals), product(parts_dot, v) + product(parts, v_dot)
+
+    return differentiable
+
+
+def _times_vector(parts: Array, v: Array) -> Array:
+    return _join_columns(_matmul(parts, jnp.stack([v.real, v.imag], axis=1)))[:, 0]
+
+
+def _vector_times(parts: Array, v: Array) -> Array:
+    return _join_rows(_matmul(jnp.stack(_rows_of_parts(v)), parts))[0]
+
+
+#: ``A v``, from A, its parts (2 n, d) and v.
+times_vector = _unless_lanes_have_their_own(_times_vector, left=False)
+
+#: ``v A``, from A, its parts (2 n, d) and v.
+vector_times = _unless_lanes_have_their_own(_vector_times, left=True)
+
+
+def _above(real: Array, imag: Array) -> Array:
+    return jnp.concatenate([real, imag], axis=-2)
+
+
+def _beside(real: Array, imag: Array) -> Array:
+    return jnp.concatenate([real, imag], axis=-1)
+
+
+def _rows_of_parts(a: Array) -> tuple[Array, Array]:
+    """What makes the real part, and the imaginary part, of a product with stacked parts."""
+    return _beside(a.real, -a.imag), _beside(a.imag, a.real)
+
+
+def _join_columns(products: Array) -> Array:
+    """The complex matrix (m, p) from the products of both parts with both parts, (2 m, 2 p)."""
+    upper, lower = jnp.split(products, 2, axis=-2)
+    (a, b), (c, d) = jnp.split(upper, 2, axis=-1), jnp.split(lower, 2, axis=-1)
+    return lax.complex(a - d, b + c)
+
+
+def _join_rows(parts: Array) -> Array:
+    return lax.complex(*jnp.split(parts, 2, axis=-2))
 
 
 def machine_eps(x: Any) -> float:

@@ -11,10 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.custom_batching import custom_vmap
 
+from jaxht._loops import fori_loop
 from jaxht._typing import Array
 from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.inner_products import is_complex
 from jaxht.linalg.kernels.factor import invert_cholesky, takes_matrices
 from jaxht.linalg.lanes import lane_by_lane
 from jaxht.linalg.platform import by_platform
@@ -70,13 +73,6 @@ def eigh(x: Array) -> tuple[Array, Array]:
     return values, V
 
 
-@_factorisation
-def cholesky(x: Array) -> Array:
-    """The Cholesky factor L of x = L L' from the lower half of x (p, p); NaN unless x is positive
-    definite."""
-    return jnp.linalg.cholesky(x, symmetrize_input=False)
-
-
 @lane_by_lane
 def solve_by_factor(factor: Array, b: Array) -> Array:
     """``(L L')^-1 b`` for a Cholesky factor L (p, p) and b (p,). Without a derivative."""
@@ -92,8 +88,9 @@ MAX_LEAVES = 8
 def _inverse_triangular(L: Array) -> Array:
     """``L^-1`` of a lower triangular L (p, p), in few blocks of less than LEAF_SIZE, if any."""
     p = L.shape[0]
-    if p < LEAF_SIZE or p > MAX_LEAVES * LEAF_SIZE:
-        return jax.scipy.linalg.solve_triangular(L, jnp.eye(p, dtype=L.dtype), lower=True)
+    leaf = LEAF_SIZE // 2 if is_complex(L) else LEAF_SIZE
+    if p < leaf or p > MAX_LEAVES * leaf:
+        return _invert_leaf(L)
     h = -(-p // 2)
     upper = _inverse_triangular(L[:h, :h])
     lower = _inverse_triangular(L[h:, h:])
@@ -101,9 +98,60 @@ def _inverse_triangular(L: Array) -> Array:
     return jnp.block([[upper, jnp.zeros((h, p - h), L.dtype)], [below, lower]])
 
 
+def _invert_leaf(L: Array) -> Array:
+    p = L.shape[0]
+    if not is_complex(L) or p >= LEAF_SIZE:
+        return jax.scipy.linalg.solve_triangular(L, jnp.eye(p, dtype=L.dtype), lower=True)
+    # With 2 x 2 real matrices in place of complex numbers: OpenBLAS uses threads for less of these.
+    pairs = jnp.array([[L.real, -L.imag], [L.imag, L.real]])
+    pairs = pairs.transpose(2, 0, 3, 1).reshape(2 * p, 2 * p)
+    identity = jnp.eye(2 * p, dtype=pairs.dtype)[:, ::2]
+    inverse = jax.scipy.linalg.solve_triangular(pairs, identity, lower=True)
+    return lax.complex(inverse[::2], inverse[1::2])
+
+
+# From this size on OpenBLAS factorises complex matrices by such threads: 1 ms instead of 20 us for
+# p = 96, or 50 ms where the cores are not idle.
+COMPLEX_SIZE = 64
+PANEL_SIZE = 48
+
+
+def _factorise(x: Array) -> Array:
+    """The Cholesky factor of x (p, p): of many complex columns panel by panel."""
+    p = x.shape[0]
+    if not is_complex(x) or p < COMPLEX_SIZE:
+        return jnp.linalg.cholesky(x, symmetrize_input=False)
+    num_panels = -(-p // PANEL_SIZE)
+    b = -(-p // num_panels)
+    size = num_panels * b
+    x = jnp.pad(x, (0, size - p)) + jnp.diag((jnp.arange(size) >= p).astype(x.dtype))
+    rows = lax.iota(jnp.int32, size)[:, None]
+
+    def eliminate(i, x):
+        first = i * b
+        panel = lax.dynamic_slice(x, (0, first), (size, b))
+        root = jnp.linalg.cholesky(
+            lax.dynamic_slice(panel, (first, 0), (b, b)), symmetrize_input=False
+        )
+        below = matmul(panel, _inverse_triangular(root).conj().T)
+        below = jnp.where(rows >= first + b, below, 0)
+        x = x - matmul(below, below.conj().T)
+        panel = lax.dynamic_update_slice(below, root, (first, 0))
+        return lax.dynamic_update_slice(x, panel, (0, first))
+
+    return fori_loop(0, num_panels, eliminate, x)[:p, :p]
+
+
+@_factorisation
+def cholesky(x: Array) -> Array:
+    """The Cholesky factor L of x = L L^H from the lower half of x (p, p); not finite unless x is
+    positive definite."""
+    return _factorise(x)
+
+
 @lane_by_lane
 def _invert_by_lapack(x: Array) -> Array:
-    return _inverse_triangular(jnp.linalg.cholesky(x, symmetrize_input=False))
+    return _inverse_triangular(_factorise(x))
 
 
 def _invert_lanes_by_lapack(x: Array) -> list[Array]:

@@ -11,6 +11,7 @@ from jaxht._dataclass import pytree, replace
 from jaxht._loops import while_loop
 from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht.linalg.inner_products import is_complex
 from jaxht.linalg.products import square_norms
 from jaxht.objectives.objective import Objective
 from jaxht.runner._problem import Problem, Start, initial_point
@@ -20,7 +21,7 @@ from jaxht.solvers.iterate import Counts, Info, Iterate
 from jaxht.solvers.status import Status
 from jaxht.subproblems import RefitStatus
 
-__all__ = ["Carry", "advance", "finish", "one_step", "one_turn", "start"]
+__all__ = ["Carry", "advance", "finish", "for_products", "one_step", "one_turn", "start"]
 
 # A run has diverged where f exceeds this many times its value at the start (or at 0).
 DIVERGENCE_FACTOR = 1e8
@@ -81,7 +82,7 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
         >>> int(carry.num_steps), float(carry.iterate.value)
         (0, 15.0)
     """
-    problem = jax.tree.map(jnp.asarray, problem)
+    problem = for_products(problem)
     objective, constraint = problem.objective, problem.constraint
     origin = initial_point(objective, constraint)
     is_finite = jnp.array(True)
@@ -147,8 +148,7 @@ def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
         >>> carry.iterate.x.tolist()
         [0.0, 4.0, 0.0, 0.0]
     """
-    # Within a jit of the caller, numbers cast on the host would follow NumPy's rules of promotion.
-    problem = jax.tree.map(jnp.asarray, problem)
+    problem = for_products(problem)
     last = carry.num_steps + num_steps
 
     def is_running(carry):
@@ -192,6 +192,16 @@ def finish(problem: Problem, carry: Carry) -> Result:
         counts=carry.counts,
         gap=carry.info.gap,
     )
+
+
+def for_products(problem: Problem) -> Problem:
+    """The problem as a program computes with it."""
+    # Within a jit of the caller, numbers cast on the host would follow NumPy's rules of promotion.
+    problem = jax.tree.map(jnp.asarray, problem)
+    objective: Any = problem.objective
+    if not objective.is_linear_model or not is_complex(objective):
+        return problem
+    return replace(problem, objective=replace(objective, A=objective.design.for_products()))
 
 
 def one_step(problem: Problem, carry: Carry) -> Carry:

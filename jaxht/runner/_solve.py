@@ -22,7 +22,7 @@ from jaxht.linalg.products import Variable
 from jaxht.objectives.objective import Objective
 from jaxht.runner._compile import compile_for
 from jaxht.runner._derivative import differentiate
-from jaxht.runner._loop import Carry, advance, finish, one_step, start
+from jaxht.runner._loop import Carry, advance, finish, for_products, one_step, start
 from jaxht.runner._padding import pad_problem
 from jaxht.runner._problem import Problem, Start, prepare
 from jaxht.runner._result import Result
@@ -202,6 +202,7 @@ def trace(
 def solve_prepared(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:
     """:func:`solve` for what is prepared, with derivatives by the implicit function theorem."""
     fixed, x0 = lax.stop_gradient((problem, x0))
+    fixed = for_products(fixed)
     result = finish(fixed, advance(fixed, start(fixed, x0, key), fixed.stop.max_steps))
     return differentiate(problem.objective, problem.constraint, result)
 
