@@ -167,5 +167,5 @@ def _project(objective: LeastSquares, root: Array | None, v: Array) -> tuple[Arr
         w = matmul(root, matmul(root.conj().T, residual))
     else:
         rtol = machine_eps(v)
-        w = conjugate_gradients(lambda w: A.matvec(A.rmatvec(w)), residual, 1.0, rtol, MAX_PRODUCTS)
+        w = conjugate_gradients(lambda w: A.matvec(A.rmatvec(w)), residual, rtol, MAX_PRODUCTS)
     return v + A.rmatvec(w), w

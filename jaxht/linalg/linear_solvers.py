@@ -55,10 +55,14 @@ def _finite_or_identity(factor: Array) -> Array:
 
 
 def conjugate_gradients(
-    product: Callable[[Array], Array], b: Array, diagonal: Numeric, rtol: float, max_steps: Numeric
+    product: Callable[[Array], Array],
+    b: Array,
+    rtol: Numeric,
+    max_steps: Numeric,
+    precondition: Callable[[Array], Array] = lambda r: r,
 ) -> Array:
-    """Solve ``M v = b`` for a symmetric M known by its products, with a diagonal to precondition
-    (Hestenes 1952).
+    """Solve ``M v = b`` for a symmetric M known by its products, with an approximation of its
+    inverse to precondition (Hestenes 1952).
 
     Ends where the preconditioned residual has fallen to rtol, or at a direction along which M is
     not positive: then with what there is, at least the direction of b (Dembo & Steihaug 1983). NaN
@@ -75,13 +79,13 @@ def conjugate_gradients(
             length = jnp.where(convex, ratio(norm, curvature), otherwise)
             v = v + length * direction
             residual = residual - length * image
-            scaled = residual / diagonal
+            scaled = precondition(residual)
             next_norm = real_vdot(residual, scaled)
             direction = scaled + ratio(next_norm, norm) * direction
             goes_on = convex & (next_norm > rtol**2 * start_norm)
             return count + 1, goes_on, v, residual, direction, next_norm
 
-        scaled = b / diagonal
+        scaled = precondition(b)
         start_norm = real_vdot(b, scaled)
         start = (0, start_norm > 0, jnp.zeros_like(b), b, scaled, start_norm)
         v = while_loop(lambda carry: (carry[0] < max_steps) & carry[1], step, start)[2]

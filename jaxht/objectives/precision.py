@@ -58,8 +58,8 @@ class GaussianPrecision(Objective):
             symmetric and of float32 or float64, and for bounds that are negative or not in order.
 
     Cost: a value p^3 / 3, a gradient 10/3 p^3; a refit about 5 to 10 Newton steps, each of (p +
-    k_max)^3 / 3 where k_max is known and below 9 p, else of a few dozen products with the Hessian,
-    4 p^3 each.
+    k_max)^3 / 3 where k_max is known and below 3 p, else of some 5 to 50 products with the Hessian
+    and its preconditioner, 8 p^3 together.
 
     Source: Yuan, Li & Zhang 2018, Appendix D.2; the bounds are from Lu 2009.
 

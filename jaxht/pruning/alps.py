@@ -183,7 +183,7 @@ def refine(layer: Layer, mask: Array, start: Array, num_steps: Numeric) -> Array
         def product(v):
             return jnp.where(mask, matmul(gram, v), 0)
 
-        return conjugate_gradients(product, residual, 1.0, rtol=0.0, max_steps=num_steps)
+        return conjugate_gradients(product, residual, rtol=0.0, max_steps=num_steps)
 
     residual = jnp.where(mask, matmul(gram, layer.weights - start), 0)
     return start + jax.vmap(correct, in_axes=1, out_axes=1)(mask, residual)

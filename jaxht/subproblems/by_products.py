@@ -21,6 +21,7 @@ from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.newton import (
+    INEXACT,
     MIN_SERIAL_ENTRIES,
     Refit,
     Region,
@@ -370,7 +371,7 @@ class FunctionOfCoordinates:
         return self.support.coordinates(self.objective.gradient(x, pred) + self.ridge * x)
 
     def solver(
-        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
+        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float | None
     ) -> Callable[[Array], Array]:
         """Conjugate gradients on the free coordinates; the identity on the others."""
         hessian = self.objective.hessian(self.support.point(w), pred, tau)
@@ -380,7 +381,8 @@ class FunctionOfCoordinates:
             x = self.support.point(jnp.where(free, v, 0))
             return jnp.where(free, self.support.coordinates(hessian(x) + self.ridge * x), v)
 
-        return lambda g: conjugate_gradients(product, g, diagonal, rtol, MAX_PRODUCTS)
+        rtol = INEXACT if rtol is None else rtol
+        return lambda g: conjugate_gradients(product, g, rtol, MAX_PRODUCTS, lambda r: r / diagonal)
 
     def curvatures(self) -> Array:
         """The diagonal that systems are preconditioned with."""

@@ -167,7 +167,7 @@ class GatheredModel:
         return self.model.gradient(w, pred)
 
     def solver(
-        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
+        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float | None
     ) -> Callable[[Array], Array]:
         """Solve by a Cholesky factor. Cost: n k^2 + k^3 / 3; k products of a loss that couples the
         samples."""

@@ -16,7 +16,7 @@ from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.products import Factored, known_by_products, multiply
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems.newton import Region, RestrictedProblem
+from jaxht.subproblems.newton import INEXACT, Region, RestrictedProblem
 
 MAX_PRODUCTS = 1000
 
@@ -87,7 +87,7 @@ class FixedRank:
         return gradient + jnp.concatenate([jnp.zeros_like(P), idle])
 
     def solver(
-        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
+        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float | None
     ) -> Callable[[Array], Array]:
         """Conjugate gradients; without tau."""
         hessian = jax.linearize(lambda w: self.gradient(w, self.predict(w)), w)[1]
@@ -95,7 +95,8 @@ class FixedRank:
         def product(v):
             return jnp.where(free, hessian(jnp.where(free, v, 0)), v)
 
-        return lambda g: conjugate_gradients(product, g, jnp.ones((), w.dtype), rtol, MAX_PRODUCTS)
+        rtol = INEXACT if rtol is None else rtol
+        return lambda g: conjugate_gradients(product, g, rtol, MAX_PRODUCTS)
 
     def curvatures(self) -> Array:
         """1: the coordinates are isometric."""

@@ -17,19 +17,24 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._loops import while_loop
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.inner_products import real_vdot
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
+from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.subproblems.by_products import Subproblem
-from jaxht.subproblems.newton import Refit, RefitStatus, Region, RestrictedProblem
+from jaxht.subproblems.newton import FINE_ULPS, Refit, RefitStatus, Region, RestrictedProblem
 
 # Products of a system with the Hessian, and iterations of ADMM.
 MAX_PRODUCTS = 200
 MAX_ROUNDS = 2000
-# Up to m = 10 p entries a factor of the Hessian, m^3 / 3, costs less than about a hundred products
-# with it, 4 p^3 each.
-FACTORISED_ENTRIES_PER_ROW = 10
+# Relative error of long Newton steps; that of short ones falls with their length (Dembo, Eisenstat &
+# Steihaug 1982).
+ROUGH = 0.3
+# Up to m = 4 p entries a factor of the Hessian, m^3 / 3, costs less than a few dozen products with
+# it and with its preconditioner, 8 p^3 together.
+FACTORISED_ENTRIES_PER_ROW = 4
 
 
 class GraphProblem(Subproblem):
@@ -48,8 +53,8 @@ class GraphProblem(Subproblem):
         """Fit the precision matrix on a graph, starting from x.
 
         Cost: about 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where k_max is known and below
-        9 p, else of a few dozen products with the Hessian, 4 p^3 each; where a bound is active, an
-        eigendecomposition in each iteration of ADMM.
+        3 p, else of some 5 to 50 products with the Hessian and its preconditioner, 8 p^3 together;
+        where a bound is active, an eigendecomposition in each iteration of ADMM.
         """
         objective = self.objective
         lower = jnp.asarray(objective.lower, x.dtype)
@@ -168,6 +173,13 @@ class Pattern:
         return upper + jnp.triu(upper, 1).T
 
 
+def _curvatures(x: Array, i: Array, j: Array) -> Array:
+    """``x_ii x_jj + x_ij^2``, the entry (i, j) of ``x V x`` for a V that is 1 at (i, j) and (j, i),
+    2 where these are one."""
+    own = jnp.diagonal(x)
+    return own[i] * own[j] + x[i, j] ** 2
+
+
 @pytree
 class CovarianceSelection:
     """The objective in the coordinates of a pattern, a
@@ -202,35 +214,60 @@ class CovarianceSelection:
         return self.pattern.multiplicity(w.dtype) * self.pattern.gather(gradient)
 
     def solver(
-        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
+        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float | None
     ) -> Callable[[Array], Array]:
-        """Solve by a factor of the Hessian or its products; B is its diagonal, since f has no
+        r"""Solve by a factor of the Hessian or its products; B is its diagonal, since f has no
         quadratic upper bound.
 
         For entries (i, j) and (k, l) the Hessian is ``c c' / 2 (s_ik s_jl + s_il s_jk)``, s = W^-1,
-        c the multiplicity.
+        c the multiplicity. On all symmetric matrices it is ``V -> s V s``, with the inverse ``V -> W
+        V W``, whose entries on the pattern precondition the products:
+
+        .. math::
+            (H_{FF})^{-1} \preceq (H^{-1})_{FF} = P_F (W \otimes W) P_F'
+
+        So the preconditioned residual of a Newton step bounds how much f is above its minimum:
+        below the rounding of f the system ends.
         """
         pattern = self.pattern
         sigma = inverse(pred)
         count = pattern.multiplicity(w.dtype)
         ridge = count * pattern.gather(self.ridge * jnp.ones_like(pred))
         i, j = pattern.places
-        own = jnp.diagonal(sigma)
-        curvature = count**2 / 2 * (own[i] * own[j] + sigma[i, j] ** 2)
-        diagonal = jnp.where(free, curvature + ridge, 1)
+        curvature = count**2 / 2 * _curvatures(sigma, i, j)
+        damping = ridge + tau * curvature
 
         if pattern.indices.size <= FACTORISED_ENTRIES_PER_ROW * pattern.p:
             weight = jnp.where(free, count / jnp.sqrt(jnp.asarray(2, w.dtype)), 0)
             products = sigma[i][:, i] * sigma[j][:, j] + sigma[i][:, j] * sigma[j][:, i]
             hessian = products * weight * weight[:, None]
-            return cholesky_solver(hessian, jnp.where(free, ridge, 0) + tau * diagonal)
+            return cholesky_solver(hessian, jnp.where(free, damping, tau))
+
+        def between(v, matrix):
+            """The entries of ``matrix V matrix`` on the pattern."""
+            return pattern.gather(matmul(matmul(matrix, pattern.point(v)), matrix))
 
         def product(v):
-            direction = pattern.point(jnp.where(free, v, 0))
-            image = pattern.gather(symmetric(matmul(matmul(sigma, direction), sigma)))
-            return jnp.where(free, count * image + (ridge + tau * diagonal) * v, v)
+            image = count * between(jnp.where(free, v, 0), sigma) + damping * v
+            return jnp.where(free, image, v)
 
-        return lambda g: conjugate_gradients(product, g, diagonal, rtol, MAX_PRODUCTS)
+        # What is added to the diagonal of H makes that of its inverse smaller.
+        scale = lax.rsqrt(1 + damping * _curvatures(pred, i, j) / 2)
+
+        def precondition(r):
+            image = scale * between(jnp.where(free, scale * r / count, 0), pred)
+            return jnp.where(free, image, r)
+
+        def error_of_step(g):
+            decrement = jnp.sqrt(real_vdot(g, precondition(g)) / pattern.p)
+            rounding = FINE_ULPS * machine_eps(w) / 4
+            return jnp.clip(ratio(rounding, decrement), jnp.minimum(decrement, ROUGH), 1)
+
+        def solve(g):
+            error = error_of_step(g) if rtol is None else rtol
+            return conjugate_gradients(product, g, error, MAX_PRODUCTS, precondition)
+
+        return solve
 
     def curvatures(self) -> Array:
         """As where W is diagonal, its inverse like S."""

@@ -86,10 +86,10 @@ class SmoothFunction(Protocol):
         ...
 
     def solver(
-        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
+        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float | None
     ) -> Callable[[Array], Array]:
         """``g -> (H + tau B)^-1 g`` for g that are 0 off ``free``, exactly or to a relative error
-        of about rtol."""
+        of about rtol; None: of the gradient at w, as exactly as a Newton step asks for."""
         ...
 
     def curvatures(self) -> Array:
@@ -230,7 +230,7 @@ class _Verdict(NamedTuple):
 
 # The share of the predicted decrease that a step must reach.
 ARMIJO = 0.1
-# Relative error of systems that are solved iteratively.
+# Relative error of Newton steps whose systems are solved iteratively.
 INEXACT = 1e-3
 # Changes of so many ulps are rounding.
 FINE_ULPS = 100.0
@@ -285,7 +285,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
     def attempt(state):
         w, pred, value, gradient = state.here
         free = region.free(w, gradient)
-        step = f.solver(w, pred, free, state.tau, INEXACT)(jnp.where(free, gradient, 0))
+        step = f.solver(w, pred, free, state.tau, None)(jnp.where(free, gradient, 0))
         step = jnp.where(state.probes, -num_probed * state.move, step)
 
         def shorten(carry):
