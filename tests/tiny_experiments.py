@@ -82,7 +82,7 @@ TINY = {
     "yuan2020/figure4": {"d": 8, "k": 2, "n": [4, 8], "num_problems": 2, "max_steps": 5, "solvers": ["DIHT"]},
     "yuan2020/figure5": {
         "datasets": ["tiny"], "k": [3], "l0": [0.4, 1.0], "gap_l0": [1.0], "factors": [0.25, 1.0],
-        "num_steps": {"IHT": 3, "SDIHT": 2},
+        "num_steps": {"IHT": 3, "SDIHT": 2, "SDIHT-refit": 2}, "dual_factors": [1.0], "records": 2,
     },
     "yuan2020/figure8": {
         "datasets": ["tiny"], "k": [3], "l0": [1.0], "gap_l0": [1.0], "factors": [1.0], "dual_factors": [1.0],
