@@ -414,6 +414,26 @@ def test_htp_step_by_step():
         np.testing.assert_allclose(W, points[-1], atol=1e-6)
 
 
+def test_the_last_refit_is_exact_and_its_support_comes_back():
+    """On more entries than a Hessian is formed for; by NumPy from the x that is returned."""
+    rng, p, k, eta = np.random.default_rng(14), 24, 90, 10.0
+    X = rng.normal(size=(p, 60))
+    S = X @ X.T / 60
+    run = quick(
+        lambda S: jaxht.solve(GaussianPrecision(S), Edges(k), jaxht.HTP(eta, backtrack=True))
+    )
+    result = run(S)
+    W = np.asarray(result.x)
+    assert result.status == Status.SUPPORT_STABLE and edges_of(W) == k
+    residual = S - np.linalg.inv(W)
+    np.testing.assert_allclose(residual[W != 0], 0, atol=1e-11)
+    # With some of the step sizes that are tried the support is the same one.
+    places = np.triu_indices(p, 1)
+    steps = [W - eta / 2**halvings * residual for halvings in range(39)]
+    largest = [set(np.argsort(-np.abs(z[places]))[:k]) for z in steps]
+    assert set(np.flatnonzero(W[places])) in largest
+
+
 def test_backtracking_ends_cycles():
     """On correlated columns, with too long a step."""
     rng = np.random.default_rng(13)

@@ -218,6 +218,10 @@ class FixedStep:
         """Accept ``new``."""
         return new, self
 
+    def repeat(self, step: GradientStep) -> ModelSubspace:
+        """The support that is found from a point nearer to the minimiser on the current one."""
+        return step.find(self.step_size)
+
     def update(self, step: GradientStep) -> tuple["FixedStep", Info]:
         """Find the next support."""
         support = step.find(self.step_size)
@@ -286,6 +290,10 @@ class Backtracking:
             accepted=self.is_accepted,
         )
         return replace(self, support=support, halvings=halvings), info
+
+    def repeat(self, step: GradientStep) -> ModelSubspace:
+        """The support that is found from a point nearer to the minimiser on the accepted one."""
+        return step.find(self.halved(self.halvings))
 
     def halved(self, halvings: Array) -> Array:
         """eta after so many halvings."""

@@ -119,6 +119,23 @@ class Subproblem:
         """Minimise the objective on a support: see :func:`jaxht.subproblems.refit`."""
         return self.restrict(support, x, ridge).minimise()
 
+    @property
+    def is_approached(self) -> bool:
+        """Whether :meth:`approach` takes less than :meth:`refit`."""
+        return False
+
+    def approach(self, support: ModelSubspace, x: Array, enough: Numeric | None = None) -> Refit:
+        """A point of a support that is near enough to the minimiser for a solver to look for the
+        next support; the minimiser itself unless ``is_approached``.
+
+        Args:
+            support: the support.
+            x: where refits start, shaped like the variable.
+            enough: that of :meth:`jaxht.subproblems.newton.RestrictedProblem.minimise`; None: for a
+                search for supports.
+        """
+        return self.refit(support, x)
+
     def differentiate(self, support: ModelSubspace, x: Any) -> Any:
         r"""x as it is, with the derivatives of the minimiser on a support, by the implicit function
         theorem.

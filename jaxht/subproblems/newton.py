@@ -29,7 +29,7 @@ from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.eigenvalues import random_vector
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import check_real, real_vdot
+from jaxht.linalg.inner_products import check_real, real_dtype, real_vdot
 from jaxht.linalg.lanes import lane_by_lane
 from jaxht.linalg.normal_equations import ratio
 
@@ -158,10 +158,16 @@ class RestrictedProblem(NamedTuple):
     region: Region
     point: Callable[[Array], Any]
 
-    def minimise(self) -> Refit:
-        """The minimiser, from w; differentiable in f and bounds, in forward and reverse mode."""
+    def minimise(self, enough: Numeric = 0.0) -> Refit:
+        """The minimiser, from w; differentiable in f and bounds, in forward and reverse mode.
+
+        Args:
+            enough: a scalar, traced; steps may end with one that decreases f by less than this share
+                of it. 0: at the minimiser up to rounding; infinite: none is taken.
+        """
         descend = lane_by_lane(_descend, from_size=MIN_SERIAL_ENTRIES)
-        found = descend(*lax.stop_gradient((self.f, self.w, self.region)))
+        enough = jnp.asarray(enough, real_dtype(self.w))
+        found = descend(*lax.stop_gradient((self.f, self.w, self.region, enough)))
         w, pred = _stationary_point(self.f, found.x, found.pred, self.region)
         return Refit(self.point(w), pred, found.status)
 
@@ -257,7 +263,7 @@ MIN_SHARE = 1e-3
 MAX_STEPS = 100
 
 
-def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
+def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> Refit:
     """Take Newton steps from w.
 
     Towards a minimiser each slope is far below the one before. Where f has none, as where features
@@ -364,13 +370,15 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
             # decreases.
             is_level = (slope <= math.sqrt(eps) * size) | (size <= most * at_zero)
             is_small = (slope <= fine * size) | (is_level & (change <= eps * square))
+            is_enough = is_near & accepted & (slope <= enough * size)
             converged = is_exact | (is_small & jnp.where(accepted, is_near, state.converged))
+            converged |= is_enough
             # While steps without tau converge, each slope is far below the one before; then
             # rounding keeps it where it is.
             is_slow = slope >= state.slope / STALLED_RATIO
             has_stalled = is_small & (state.tau <= MIN_TAU) & is_slow
             ended |= converged & (~accepted | has_stalled)
-            ended |= state.count + 1 >= MAX_STEPS
+            ended |= is_enough | (state.count + 1 >= MAX_STEPS)
             is_slow &= accepted & (state.tau <= PROBED_TAU) & (slope <= LINEAR_RATIO * state.slope)
             probes = is_slow & (slope <= eps**PROBED_POWER * jnp.maximum(size, at_zero))
             tau = jnp.where(accepted, jnp.maximum(state.tau / 100, min_tau), 10 * state.tau)
@@ -413,7 +421,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
 
     start = _State(
         count=0,
-        running=jnp.isfinite(value),
+        running=jnp.isfinite(value) & (enough < jnp.inf),
         converged=jnp.array(False),
         recedes=jnp.array(False),
         probes=jnp.array(False),
