@@ -168,7 +168,7 @@ def written(value: Any) -> str:
         return f"{value:,}" if value >= 10_000 else str(value)
     if isinstance(value, float):
         return f"{value:g}".replace("e-0", "e-")
-    if len(value) > LISTED:
+    if len(value) > LISTED and not isinstance(value, dict):
         return f"{written(value[0])} to {written(value[-1])}, {len(value)} values"
     return ", ".join(map(written, value))
 

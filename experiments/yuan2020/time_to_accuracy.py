@@ -539,7 +539,7 @@ def settings(k: str, steps: Sequence[Setting]) -> list[Setting]:
 DUAL_STEPS = Setting(
     "step sizes, dual",
     "c/(t + 2), c by grid search (§5.2.2)",
-    "c/N of {dual_factors}; SDIHT: c/(mN)",
+    "c/N of {dual_factors}; SDIHT: c/(mN); with a refit adaptive",
 )
 SMOOTH = [
     Setting("γ", "0.25 (§5.2.2)", "{gamma}"),
@@ -612,8 +612,8 @@ def svm(
 TIMES = (
     "Loss: until a share of the decrease to the least of all solvers of the paper is made. Test error: until it stays at "
     "that which all of these but one end at for every $\\lambda_0$. Times are of the processor, of one run each: they "
-    "have no intervals. DIHT and SDIHT are timed as printed, by a whole run without records; DIHT and SDIHT with a refit, "
-    "which the paper does not have, take adaptive steps and refit at every record."
+    "have no intervals. In the present setting DIHT and SDIHT are timed as printed, by a whole run without records; "
+    "DIHT-refit and SDIHT-refit, which the paper does not have, take adaptive steps and refit at every record."
 )
 
 
