@@ -70,7 +70,8 @@ class HTP(Solver):
     step then starts from an extrapolated point, see ``nesterov``.
 
     On graphs of precision matrices the refits of steps end with a Newton step that decreases f by
-    less than 1e-5 of it; where the support comes back, or repeats in a cycle, the last one is exact.
+    less than 1e-5 of it. Where the support comes back, or repeats in a cycle, the last one is exact;
+    where a test of :class:`jaxht.Stop` ends the run before, it is not.
 
     It selects by magnitude: standardise columns of different units first,
     :func:`jaxht.standardize`.
