@@ -11,6 +11,7 @@ import pytest
 import jaxht
 from jaxht import _programs, sweep
 from jaxht._programs import PROGRAMS, TRACES, bounded_jit
+from tests.util import drop_programs
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -19,8 +20,7 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 def few(monkeypatch):
     """A process may hold few programs, and holds none."""
     monkeypatch.setattr(_programs, "MAX_PROGRAMS", 4)
-    while PROGRAMS.number:
-        PROGRAMS.add()
+    drop_programs()
     return 4
 
 

@@ -23,6 +23,7 @@ from jaxht.sklearn import (
     ReducedRankRegressor,
     SparseGraphicalModel,
 )
+from tests.util import drop_programs
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, OMP = 70, 5, jaxht.OMP()
@@ -49,6 +50,7 @@ class Programs(logging.Handler):
 @contextlib.contextmanager
 def programs():
     """Collects the names of what is compiled, from empty caches on."""
+    drop_programs()
     jax.clear_caches()
     found, logger = Programs(), logging.getLogger("jax")
     logger.addHandler(found)

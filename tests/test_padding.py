@@ -18,7 +18,7 @@ from jaxht.exact.result import Solution
 from jaxht.runner._padding import pad_problem
 from jaxht.runner._problem import prepare
 from jaxht.runner._sizes import is_small_shape, round_shape
-from tests.util import precision
+from tests.util import drop_programs, precision
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -272,6 +272,7 @@ def test_resamples_agree(name):
 
 def test_tables_of_different_shapes_share_a_program(caplog):
     """Least squares of 20 to 64 columns and any number of samples."""
+    drop_programs()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for n, d, k in [(100, 27, 5), (451, 20, 5), (40, 30, 4), (77, 41, 6), (300, 64, 7)]:
             X, eta = columns(np.random.default_rng(n), n, d)
@@ -281,6 +282,7 @@ def test_tables_of_different_shapes_share_a_program(caplog):
 
 
 def test_proofs_of_different_shapes_share_programs(caplog):
+    drop_programs()
     with precision("float64"), jax.log_compiles(), caplog.at_level(logging.WARNING):
         for n, d in [(66, 13), (70, 15)]:
             X, eta = columns(np.random.default_rng(n), n, d)

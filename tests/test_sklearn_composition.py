@@ -51,6 +51,7 @@ from tests.estimators import (
     three_labels,
     two_targets,
 )
+from tests.util import drop_programs
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -236,6 +237,7 @@ def test_neighbouring_k_share_a_program(name, caplog):
         model, X, y = SparseGraphicalModel(), chain(), None
     else:
         model, X, y = clone(ALL[name][0]).set_params(solver=OMP), features(), ALL[name][1]()
+    drop_programs()
     jax.clear_caches()
     programs = []
     for k in (1, 2, 3):

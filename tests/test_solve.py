@@ -13,9 +13,8 @@ import pytest
 
 import jaxht
 from jaxht import HTP, IHT, NIHT, SVRGHT, Groups, LeastSquares, Sparse, Status, Stop, ensembles
-from jaxht._programs import PROGRAMS
 from jaxht.extend import Counts, Info, advance, finish, prepare, start
-from tests.util import host, quick, record_x, solve, trace, x64
+from tests.util import drop_programs, host, quick, record_x, solve, trace, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 12, 8, 3
@@ -700,13 +699,8 @@ def test_trace_names_num_steps(num_steps, stop):
 
 @pytest.fixture
 def compiled(caplog):
-    """Runs a call and tells what XLA compiled during it, by name.
-
-    What other tests compiled is dropped first, so that the limit of programs is not reached within
-    the test.
-    """
-    while PROGRAMS.number:
-        PROGRAMS.add()
+    """Runs a call and tells what XLA compiled during it, by name."""
+    drop_programs()
 
     def run(call):
         caplog.clear()

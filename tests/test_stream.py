@@ -17,7 +17,7 @@ import scipy.sparse
 import jaxht
 from jaxht import sweep
 from jaxht.designs import reading, streamed
-from tests.util import precision, quick, record_x, solve, trace, with_interrupts
+from tests.util import drop_programs, precision, quick, record_x, solve, trace, with_interrupts
 
 n, d, k = 90, 24, 4
 ERRORS = (jax.errors.JaxRuntimeError, ValueError)  # what JAX makes of an error in a callback
@@ -348,6 +348,7 @@ def test_a_second_solve_does_not_compile(caplog):
             jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k), jaxht.IHT(step_size)
         ).x
 
+    drop_programs()
     run(targets(), 0.005)
     with jax.log_compiles(), caplog.at_level("WARNING"):
         run(-targets(), 0.004)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxht
+from jaxht._programs import PROGRAMS
 
 EMITTERS = "xla_cpu_use_fusion_emitters"
 HAS_EMITTERS = jax.__version_info__ < (0, 11)  # as an option
@@ -149,3 +150,10 @@ def on_devices(number, *arguments):
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "NPROC": str(4 * number)}
     command = [sys.executable, "-W", "error", *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=1200)
+
+
+def drop_programs():
+    """Drop what the library has compiled: a test that counts compiles may not reach the limit of
+    programs, at which all are dropped."""
+    while PROGRAMS.number:
+        PROGRAMS.add()
