@@ -10,7 +10,14 @@ import numpy as np
 
 from jaxht._programs import bounded_jit
 from jaxht._typing import Array, ArrayTree
-from jaxht.pruning.inputs import from_matrix, gram_matrices, layer_axes, to_matrix
+from jaxht.pruning.inputs import (
+    from_matrix,
+    gram_matrices,
+    layer_axes,
+    list_batches,
+    parameter_names,
+    to_matrix,
+)
 from jaxht.pruning.layer import Method
 from jaxht.pruning.prune import prune_layer
 from jaxht.pruning.scores import Wanda
@@ -69,15 +76,13 @@ def budgets(
     """
     fractions = [float(fraction) for fraction in fractions]
     _check(k, loss, fractions)
-    batches = [batch if isinstance(batch, tuple) else (batch,) for batch in batches]
-    if not batches:
-        raise ValueError("batches must hold at least one batch; got none")
+    batches = list_batches(batches)
     axes = layer_axes(apply, params, batches[0])
     grams = gram_matrices(apply, params, batches)
-    paths, structure = jax.tree_util.tree_flatten_with_path(params)
-    names = [jax.tree_util.keystr(path) for path, _ in paths]
-    leaves = [leaf for _, leaf in paths]
+    names = parameter_names(params)
+    leaves, structure = jax.tree.flatten(params)
     dense = [_run(apply, params, batch) for batch in batches] if loss == "outputs" else []
+    size = sum(float(jnp.sum(before**2)) for before in dense)
 
     def change_of_outputs(i: int, weights: Array) -> float:
         changed = jax.tree.unflatten(structure, [*leaves[:i], weights, *leaves[i + 1 :]])
@@ -85,7 +90,7 @@ def budgets(
             float(jnp.sum((_run(apply, changed, batch) - before) ** 2))
             for batch, before in zip(batches, dense, strict=True)
         ]
-        return sum(errors) / sum(float(jnp.sum(before**2)) for before in dense)
+        return sum(errors) / size
 
     curves = {}
     for name, along in axes.items():

@@ -92,13 +92,13 @@ def capture(apply: Callable[..., Any], params: ArrayTree, *args: Any) -> dict[st
         >>> {name: layer.inputs.shape for name, layer in found.items()}
         {"['hidden']": (5, 3), "['out']": (5, 4)}
     """
-    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     program = jax.make_jaxpr(apply)(params, *args)
     values = jax.tree.leaves((params, args))
     weights: list[_Weight | None] = [None] * len(values)
-    for i, (path, leaf) in enumerate(leaves):
-        if jnp.ndim(leaf) >= 2:
-            weights[i] = _Weight(jax.tree_util.keystr(path), tuple(range(jnp.ndim(leaf))))
+    for i, name in enumerate(parameter_names(params)):
+        num_axes = jnp.ndim(values[i])
+        if num_axes >= 2:
+            weights[i] = _Weight(name, tuple(range(num_axes)))
     found: dict[str, DenseInputs] = {}
     _evaluate(program.jaxpr, program.consts, values, weights, found)
     return found
@@ -130,25 +130,53 @@ def gram_matrices(
         [[2.0, 1.0], [1.0, 2.0]]
     """
 
-    names: tuple[str, ...] = ()
-    sums: dict[str, Moments] = {}
-    for batch in batches:
-        args = batch if isinstance(batch, tuple) else (batch,)
-        if not names:
-            names = tuple(layer_axes(apply, params, args))
-        sums = _add_batch(apply, names, params, sums, args)
-    return {name: sums[name].corrected[0] for name in names}
+    return _sum_up(apply, params, batches, None)
 
 
 def gram_matrix(
     apply: Callable[..., Any], params: ArrayTree, batches: Iterable[Any], name: str
 ) -> Array:
     """The Gram matrix of one layer; what the model computes after it is left out."""
+    return _sum_up(apply, params, batches, (name,))[name]
+
+
+def _sum_up(
+    apply: Callable[..., Any],
+    params: ArrayTree,
+    batches: Iterable[Any],
+    names: tuple[str, ...] | None,
+) -> dict[str, Array]:
+    """The Gram matrices of some layers, or of all, for None."""
     sums: dict[str, Moments] = {}
     for batch in batches:
-        args = batch if isinstance(batch, tuple) else (batch,)
-        sums = _add_batch(apply, (name,), params, sums, args)
-    return sums[name].corrected[0]
+        args = arguments(batch)
+        if names is None:
+            names = tuple(layer_axes(apply, params, args))
+        sums = _add_batch(apply, names, params, sums, args)
+    return {name: sums[name].corrected[0] for name in names or ()}
+
+
+def arguments(batch: Any) -> tuple[Any, ...]:
+    """The arguments of a model beside its parameters: a tuple of arrays, or one array."""
+    return batch if isinstance(batch, tuple) else (batch,)
+
+
+def list_batches(batches: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """The arguments of all batches.
+
+    Raises:
+        ValueError: where there are none.
+    """
+    found = [arguments(batch) for batch in batches]
+    if not found:
+        raise ValueError("batches must hold at least one batch; got none")
+    return found
+
+
+def parameter_names(params: ArrayTree) -> list[str]:
+    """The names of all parameters, in the order of the leaves."""
+    paths = jax.tree_util.tree_flatten_with_path(params)[0]
+    return [jax.tree_util.keystr(path) for path, _ in paths]
 
 
 def layer_axes(

@@ -14,6 +14,8 @@ from jaxht.pruning.inputs import (
     gram_matrices,
     gram_matrix,
     layer_axes,
+    list_batches,
+    parameter_names,
     to_matrix,
 )
 from jaxht.pruning.layer import Method
@@ -104,11 +106,8 @@ def prune_model(
         >>> int(jnp.sum(pruned.params["out"] != 0)), pruned.layers[0].name
         (4, "['out']")
     """
-    batches = list(batches)
-    if not batches:
-        raise ValueError("batches must hold at least one batch; got none")
-    first = batches[0] if isinstance(batches[0], tuple) else (batches[0],)
-    axes = layer_axes(apply, params, first)
+    batches = list_batches(batches)
+    axes = layer_axes(apply, params, batches[0])
     wanted = k if isinstance(k, Mapping) else dict.fromkeys(axes, k)
     unknown = set(wanted) - set(axes)
     if unknown:
@@ -120,8 +119,7 @@ def prune_model(
         start = PrunedModel(params, masks, [])
     _check_start(start, params)
     structure = jax.tree.structure(params)
-    paths = jax.tree_util.tree_flatten_with_path(params)[0]
-    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    names = parameter_names(params)
     leaves = jax.tree.leaves(start.params)
     masks = jax.tree.leaves(start.masks)
     layers = list(start.layers)
