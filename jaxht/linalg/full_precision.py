@@ -35,8 +35,7 @@ MIN_PRODUCTS_BY_PARTS = 1024
 def matmul(a: Array, b: Array) -> Array:
     """``a @ b``, of float32 in the precision of float32, unless the user asks for another one by
     ``jax.default_matmul_precision``."""
-    asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # noqa: TID251
-    if asked is not None:
+    if _is_asked():
         return jnp.matmul(a, b)
     if _takes_parts(a, b):
         return _matmul_by_parts(a, b)
@@ -52,6 +51,12 @@ def _matmul(a: Array, b: Array) -> Array:
 
 def _matmul_on_cuda(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=CUDA_PRECISION)
+
+
+def _is_asked() -> bool:
+    """Whether the user asks for a precision."""
+    asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # noqa: TID251
+    return asked is not None
 
 
 def _takes_parts(a: Array, b: Array) -> bool:
@@ -80,8 +85,7 @@ def _matmul_by_parts(a: Array, b: Array) -> Array:
 def stack_parts(a: Array) -> Array | None:
     """The real part of a complex matrix (n, d) above its imaginary part, for :func:`times_vector`
     and :func:`vector_times`; None where :func:`matmul` is as fast."""
-    asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # noqa: TID251
-    takes_parts = asked is None and _takes_parts(a, a[0])
+    takes_parts = not _is_asked() and _takes_parts(a, a[0])
     return _above(a.real, a.imag) if takes_parts else None
 
 
