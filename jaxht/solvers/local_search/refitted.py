@@ -51,7 +51,7 @@ class RefittedSearch(Search):
         """Start from the items that decrease a separable model most."""
         selected = starts.best_items(problem.space)
         num_starts = len(selected)
-        is_fitted = num_searched(problem) is not None
+        is_fitted = not searches_all(problem)
 
         def fit_on(mask):
             if is_fitted:
@@ -80,12 +80,12 @@ class RefittedSearch(Search):
         return jax.vmap(walk)(selections, seeds)
 
 
-def num_searched(problem: Subproblem) -> int | None:
-    """Return the number of coordinates among which a walk searches; None stands for all items."""
+def searches_all(problem: Subproblem) -> bool:
+    """Return whether a walk searches among all items, not among active coordinates."""
     if not problem.has_cheap_rows:
-        return None
+        return True
     num_items = math.prod(problem.objective.shape)
-    return num_active(problem.objective, max(1, problem.space.k_max), num_items)
+    return num_active(problem.objective, max(1, problem.space.k_max), num_items) is None
 
 
 def walk_among_active(
@@ -96,7 +96,7 @@ def walk_among_active(
     num_candidates: int,
 ) -> Walk:
     """Walk by refits, among the most promising coordinates where there are many."""
-    if num_searched(problem) is None:
+    if searches_all(problem):
         return walk_by_refits(problem, start, seed, num_moves, num_candidates)
     slots = mask_to_indices(start.selected.ravel(), max(1, problem.space.k_max))
     minimum = SupportMinimum.at(problem.objective, slots, start.fit.x, start.fit.pred)
@@ -202,7 +202,7 @@ def walk_by_refits(
     if num_candidates > 1:  # the swaps since may have made way for large blocks again
         start = start._replace(block_size=largest_block(problem))
     start = start._replace(selected=start.selected.ravel())
-    value = jnp.where(start.is_fitted, value_or_inf(problem, start.fit), jnp.inf)
+    value = value_or_inf(problem, start.fit)
     walk = _RefittedWalk(start, value, start, TabuList.begin(value, seed, fixed.size))
     walk = while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, walk)
 
