@@ -355,6 +355,42 @@ def _fill(
     return cond(jnp.max(num_open) <= FEW_ROWS, in_few_rows, in_rows, *args)
 
 
+class _Rows(NamedTuple):
+    """The rows filled so far, from the last open entry backwards.
+
+    Attributes:
+        count: int32, how many entries of a lane have been visited at most.
+        place: int32 (lanes,), the open entry that is next; -1 where none is left.
+        row: (lanes, width), the best sums from the last one on.
+        rows: (lanes, levels + 1, width), the last row of each depth.
+        table: uint32 (num_rows, lanes, words), by visit and number of entries whether it is taken.
+        visits: int32 (num_rows, lanes), which entries have been visited; -1 for none.
+    """
+
+    count: Array
+    place: Array
+    row: Array
+    rows: Array
+    table: Array
+    visits: Array
+
+
+class _Decisions(NamedTuple):
+    """The entries taken so far, from the first open one onwards.
+
+    Attributes:
+        count: int32, how many visits are left.
+        left: int32 (lanes,), how many entries are still to be taken.
+        until: int32 (lanes,), the place before which all is left out.
+        chosen: bool (lanes, d).
+    """
+
+    count: Array
+    left: Array
+    until: Array
+    chosen: Array
+
+
 def _fill_rows(
     forest: Forest,
     k_max: int,
@@ -382,17 +418,17 @@ def _fill_rows(
     num_levels = len(forest.levels)
     lane = lax.iota(jnp.int32, lanes)
     index = lax.iota(jnp.int32, d)[None]
-    sizes = jnp.asarray(forest.subtree_sizes[forest.preorder])
+    sizes = forest.subtree_sizes[forest.preorder]
 
     # The next open entry from each place on, that below left out, and the one before.
     end = jnp.full((lanes, 1), d, jnp.int32)
     onwards = lax.cummin(jnp.where(is_open, index, d), axis=1, reverse=True)
     onwards = jnp.concatenate([onwards, end], axis=1)
-    following = onwards[:, np.arange(d, dtype=np.int32) + forest.subtree_sizes[forest.preorder]]
+    following = onwards[:, np.arange(d, dtype=np.int32) + sizes]
     depths = jnp.concatenate([depth, jnp.full((lanes, 1), num_levels, jnp.int32)], axis=1)
     following_depth = jnp.take_along_axis(depths, following, axis=1)
     backwards = lax.cummax(jnp.where(is_open, index, -1), axis=1)
-    backwards = jnp.concatenate([-1 - 0 * end, backwards], axis=1)
+    backwards = jnp.concatenate([jnp.full((lanes, 1), -1, jnp.int32), backwards], axis=1)
 
     nothing = jnp.full((lanes, width), -jnp.inf, profits.dtype).at[:, 0].set(0)
     rows = jnp.broadcast_to(nothing[:, None], (lanes, num_levels + 1, width))
@@ -400,47 +436,49 @@ def _fill_rows(
     table = jnp.zeros((num_rows, lanes, num_words), jnp.uint32)
     visits = jnp.full((num_rows, lanes), -1, jnp.int32)
 
-    def visit(state):
-        step, place, row, rows, table, visits = state
-        is_visited = place >= 0
-        here = jnp.maximum(place, 0)
-        skipped = rows[lane, following_depth[lane, here]]
-        rest = jnp.concatenate([jnp.full((lanes, 1), -jnp.inf, row.dtype), row[:, :-1]], axis=1)
+    def visit(at):
+        is_visited = at.place >= 0
+        here = jnp.maximum(at.place, 0)
+        skipped = at.rows[lane, following_depth[lane, here]]
+        nothing_yet = jnp.full((lanes, 1), -jnp.inf, at.row.dtype)
+        rest = jnp.concatenate([nothing_yet, at.row[:, :-1]], axis=1)
         taken = profits[lane, here][:, None] + rest
         is_taken = (taken > skipped).reshape(lanes, num_words, WORD_BITS).astype(jnp.uint32)
         words = jnp.sum(is_taken << bits, axis=2, dtype=jnp.uint32)
         row = jnp.maximum(taken, skipped)
         level = jnp.where(is_visited, depth[lane, here], num_levels + 1)
-        return (
-            step + 1,
-            jnp.where(is_visited, backwards[lane, here], -1),
-            row,
-            rows.at[lane, level].set(row, mode="drop"),
-            table.at[step].set(words),
-            visits.at[step].set(place),
+        return _Rows(
+            count=at.count + 1,
+            place=jnp.where(is_visited, backwards[lane, here], -1),
+            row=row,
+            rows=at.rows.at[lane, level].set(row, mode="drop"),
+            table=at.table.at[at.count].set(words),
+            visits=at.visits.at[at.count].set(at.place),
         )
 
-    step = jnp.zeros((), jnp.int32)
-    begin = (step, backwards[:, d], nothing, rows, table, visits)
-    end_state = while_loop(lambda state: jnp.any(state[1] >= 0), visit, begin)
-    num_steps, _, _, _, table, visits = end_state
+    count = jnp.zeros((), jnp.int32)
+    begin = _Rows(count, backwards[:, d], nothing, rows, table, visits)
+    filled = while_loop(lambda at: jnp.any(at.place >= 0), visit, begin)
 
-    def decide(state):
-        step, left, until, chosen = state
-        step -= 1
-        place = visits[step]
-        is_visited = (place >= 0) & (place >= until)
-        word = table[step, lane, left // WORD_BITS]
-        bit = word >> (left % WORD_BITS).astype(jnp.uint32) & 1
+    def decide(at):
+        count = at.count - 1
+        place = filled.visits[count]
+        is_visited = (place >= 0) & (place >= at.until)
+        word = filled.table[count, lane, at.left // WORD_BITS]
+        bit = word >> (at.left % WORD_BITS).astype(jnp.uint32) & 1
         is_taken = is_visited & (bit > 0)
-        here = jnp.maximum(place, 0)
-        return (
-            step,
-            left - is_taken.astype(jnp.int32),
-            jnp.where(is_visited & ~is_taken, place + sizes[here], until),
-            chosen.at[lane, jnp.where(is_taken, place, d)].set(True, mode="drop"),
+        after = place + jnp.asarray(sizes)[jnp.maximum(place, 0)]
+        return _Decisions(
+            count=count,
+            left=at.left - is_taken.astype(jnp.int32),
+            until=jnp.where(is_visited & ~is_taken, after, at.until),
+            chosen=at.chosen.at[lane, jnp.where(is_taken, place, d)].set(True, mode="drop"),
         )
 
-    left = jnp.clip(k, 0, k_max)
-    state = (num_steps, left, jnp.zeros(lanes, jnp.int32), jnp.zeros((lanes, d), bool))
-    return (while_loop(lambda state: state[0] > 0, decide, state)[3],)
+    first = _Decisions(
+        count=filled.count,
+        left=jnp.clip(k, 0, k_max),
+        until=jnp.zeros(lanes, jnp.int32),
+        chosen=jnp.zeros((lanes, d), bool),
+    )
+    return (while_loop(lambda at: at.count > 0, decide, first).chosen,)
