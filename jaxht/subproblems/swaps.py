@@ -88,16 +88,24 @@ class SupportMinimum:
 
     @classmethod
     def at(
-        cls, objective: Objective, indices: Array, x: Array, pred: Array, gram: Array | None = None
+        cls,
+        objective: Objective,
+        indices: Array,
+        x: Array,
+        pred: Array,
+        gram: Array | None = None,
+        is_fitted: Numeric = True,
     ) -> "SupportMinimum":
-        """Return the minimum of the second-order expansion of f at x, the minimiser of f on S.
+        """Return the minimum of the second-order expansion of f at x on S.
 
         Args:
             objective: any.
             indices: int32 (k_max,), S among the d coordinates of the flat variable, padded with d.
-            x: shaped like the variable.
+            x: shaped like the variable, 0 outside S.
             pred: the prediction of x.
             gram: (d, d), the Hessian, where it is known.
+            is_fitted: whether x is the minimiser of f on S, traced; the minimum is one Newton step
+                away from any other.
 
         Cost: k_max products with the Hessian, its diagonal, and k_max^2 d.
         """
@@ -108,9 +116,12 @@ class SupportMinimum:
         else:
             diagonal = jnp.diagonal(gram).real
             rows = gather(gram, indices)
+        inverse = _invert_block(rows, indices)
         gradient = objective.gradient(x, pred).ravel()
-        w = gather(x.ravel(), indices)
-        return cls._from_rows(indices, rows, _invert_block(rows, indices), w, gradient, diagonal)
+        step = jnp.where(is_fitted, 0, matmul(inverse, gather(gradient, indices)))
+        w = gather(x.ravel(), indices) - step
+        gradient = gradient - matmul(step.conj(), rows).conj()
+        return cls._from_rows(indices, rows, inverse, w, gradient, diagonal)
 
     @classmethod
     def on(cls, f: QuadraticModel, indices: Array) -> "SupportMinimum":

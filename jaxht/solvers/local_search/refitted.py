@@ -1,7 +1,6 @@
 """The search by refits of candidates, for all problems: score the exchanges by a model, refit on
 the most promising ones, and take the best."""
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -10,7 +9,7 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, static
-from jaxht._loops import while_loop
+from jaxht._loops import scan, while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
@@ -38,8 +37,8 @@ from jaxht.subproblems.swaps import (
 class RefittedSearch(Search):
     """Refit on the best swaps and on an exchange of a block, and take what decreases f most.
 
-    The first move of a walk that searches among all items is the refit on its start: of two loops
-    of refits in a program each takes a fifth of the time that it compiles.
+    The first move of a walk is the refit on its start: of two loops of refits in a program each
+    takes a fifth of the time that it compiles.
 
     Attributes:
         num_candidates: the number of refits in a move, static.
@@ -51,18 +50,12 @@ class RefittedSearch(Search):
         """Start from the items that decrease a separable model most."""
         selected = starts.best_items(problem.space)
         num_starts = len(selected)
-        is_fitted = not searches_all(problem)
-
-        def fit_on(mask):
-            if is_fitted:
-                return problem.refit(problem.space.support(mask), x0)
-            return Refit(x0, problem.objective.predict(x0), RefitStatus.of(False))
-
+        start = Refit(x0, problem.objective.predict(x0), RefitStatus.of(False))
         return RefittedSelection(
             selected,
-            jax.vmap(fit_on)(selected),
+            jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_starts, *leaf.shape)), start),
             block_size=jnp.full(num_starts, largest_block(problem)),
-            is_fitted=jnp.full(num_starts, is_fitted),
+            is_fitted=jnp.zeros(num_starts, bool),
         )
 
     def walk_all(
@@ -80,14 +73,6 @@ class RefittedSearch(Search):
         return jax.vmap(walk)(selections, seeds)
 
 
-def searches_all(problem: Subproblem) -> bool:
-    """Return whether a walk searches among all items, not among active coordinates."""
-    if not problem.has_cheap_rows:
-        return True
-    num_items = math.prod(problem.objective.shape)
-    return num_active(problem.objective, max(1, problem.space.k_max), num_items) is None
-
-
 def walk_among_active(
     problem: Subproblem,
     start: RefittedSelection,
@@ -96,15 +81,18 @@ def walk_among_active(
     num_candidates: int,
 ) -> Walk:
     """Walk by refits, among the most promising coordinates where there are many."""
-    if searches_all(problem):
-        return walk_by_refits(problem, start, seed, num_moves, num_candidates)
-    slots = mask_to_indices(start.selected.ravel(), max(1, problem.space.k_max))
-    minimum = SupportMinimum.at(problem.objective, slots, start.fit.x, start.fit.pred)
-    active = find_active(problem.objective, minimum)
+    k_max = max(1, problem.space.k_max)
     d = start.selected.size
+    if not problem.has_cheap_rows or num_active(problem.objective, k_max, d) is None:
+        return walk_by_refits(problem, start, seed, num_moves, num_candidates)
+    slots = mask_to_indices(start.selected.ravel(), k_max)
+    x = jnp.where(start.selected, start.fit.x, 0)
+    pred = problem.objective.predict(x)
+    minimum = SupportMinimum.at(problem.objective, slots, x, pred, is_fitted=start.is_fitted)
+    active = find_active(problem.objective, minimum)
     objective = restrict_columns(problem.objective, active)
     problem = subproblem(objective, problem.space.restrict(active))
-    fit = start.fit._replace(x=start.fit.x[active])
+    fit = start.fit._replace(x=x[active])
     start = start._replace(selected=start.selected[active], fit=fit)
     walk = walk_by_refits(problem, start, seed, num_moves, num_candidates)
 
@@ -158,21 +146,21 @@ def walk_by_refits(
         movable = (selected & ~fixed).at[slots].get(mode="fill", fill_value=False)
         scores = problem.exchange_scores(slots, fit.x, fit.pred)
         exchange = _exchange_block if constraint.is_uniform else _exchange_allowed
-        candidates = [exchange(scores, selected, slots, movable, block_size, constraint)]
+        block = exchange(scores, selected, slots, movable, block_size, constraint)
+        candidates = jax.tree.map(lambda leaf: leaf[None], block)
         if num_candidates > 1:
             allowed = walk.tabu.allows(slots, walk.value - scores.swaps)
             allowed &= movable[:, None] & ~selected[None] & ~jnp.isnan(scores.swaps)
             if not constraint.is_uniform:
                 allowed &= constraint.exchangeable(selected, slots)
             gains = jnp.where(allowed, scores.swaps, -jnp.inf)
-            candidates += _best_swaps(gains, selected, slots, num_candidates - 1)
+            swaps = _best_swaps(gains, selected, slots, num_candidates - 1)
+            candidates = jax.tree.map(lambda *some: jnp.concatenate(some), candidates, swaps)
 
-        masks = jnp.stack([candidate.selected for candidate in candidates])
-        possible = jnp.stack([candidate.possible for candidate in candidates])
         # Before there is a refit here, the first candidate is the selection itself.
-        is_first = lax.iota(jnp.int32, len(candidates)) == 0
-        masks = jnp.where(is_fitted, masks, selected)
-        possible = jnp.where(is_fitted, possible, is_first)
+        is_first = lax.iota(jnp.int32, num_candidates) == 0
+        masks = jnp.where(is_fitted, candidates.selected, selected)
+        possible = jnp.where(is_fitted, candidates.possible, is_first)
         fits, values = refit_all(masks, fit.x)
         values = jnp.where(possible, values, jnp.inf)
         # An exchange of a block descends; what it exchanges may be tabu.
@@ -258,14 +246,16 @@ def _exchange_allowed(
     return _Candidate(found, jnp.any(joins) & constraint.allows(found))
 
 
-def _best_swaps(gains: Array, selected: Array, slots: Array, num_swaps: int) -> list[_Candidate]:
-    """The swaps of the largest gains (k_max, number of items); -infinity marks impossible ones."""
-    candidates = []
-    for _ in range(num_swaps):
+def _best_swaps(gains: Array, selected: Array, slots: Array, num_swaps: int) -> _Candidate:
+    """The swaps of the largest gains (k_max, number of items), stacked; -infinity marks impossible
+    ones."""
+
+    def next_best(gains, _):
         best = jnp.argmax(gains).astype(jnp.int32)
         slot = best // selected.size
         j = best % selected.size
         swapped = selected.at[slots[slot]].set(False, mode="drop").at[j].set(True)
-        candidates.append(_Candidate(swapped, gains[slot, j] > -jnp.inf))
-        gains = gains.at[slot, j].set(-jnp.inf)
-    return candidates
+        candidate = _Candidate(swapped, gains[slot, j] > -jnp.inf)
+        return gains.at[slot, j].set(-jnp.inf), candidate
+
+    return scan(next_best, gains, length=num_swaps)[1]
