@@ -32,6 +32,7 @@ NAMES = (
     "rank",
     "dual",
     "precision",
+    "pruning",
     "choice",
     "inference",
     "derivatives",

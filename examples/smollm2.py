@@ -15,6 +15,7 @@ import argparse
 import functools
 import importlib.metadata
 import itertools
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from jaxht import pruning
 from jaxht.transforms import NM
 
 Block: TypeAlias = dict[str, Array]  # the weights of a block, matrices (inputs, outputs)
-METHODS = {
+METHODS: dict[str, Any] = {
     "magnitude": pruning.Magnitude(),
     "wanda": pruning.Wanda(),
     "sparsegpt": pruning.SparseGPT(),
@@ -255,6 +256,99 @@ def compare(model: Model, x: Array, dense: Array, tokens: Array) -> Comparison:
     return Comparison(float(np.exp(lost)), float(divergences))
 
 
+class Task(NamedTuple):
+    """What is pruned, and how.
+
+    Attributes:
+        sparsity: the share of zeros, or 2:4, as in the command.
+        method: its name in METHODS.
+        blocks: how many are pruned, the first ones.
+        folder: of the blocks, and of the results.
+    """
+
+    sparsity: str
+    method: str
+    blocks: int
+    folder: Path
+
+    @property
+    def k(self) -> float:
+        """The number or share of weights that is kept."""
+        kept, _, among = self.sparsity.partition(":")
+        return int(kept) if among else 1 - float(kept)
+
+    @property
+    def scope(self) -> Any:
+        """Where zeros may lie."""
+        _, _, among = self.sparsity.partition(":")
+        return NM(int(among), 0) if among else "leaf"
+
+    def path(self, name: str) -> Path:
+        """Of a file."""
+        return self.folder / self.sparsity / self.method / name
+
+
+class Text(NamedTuple):
+    """Tokens (sequences, positions).
+
+    Attributes:
+        calibration: those that layers are pruned on.
+        held_out: those that are predicted.
+    """
+
+    calibration: Array
+    held_out: Array
+
+
+def prune_blocks(model: Model, text: Text, task: Task) -> Comparison:
+    """Prune block after block, or read the ones that are pruned; compare with the dense model."""
+    run_block = jax.jit(apply_block)
+    x = model.embedding[text.calibration]
+    test = model.embedding[text.held_out]
+    dense = test
+    for number, block in enumerate(model.blocks):
+        pruned = block
+        if number < task.blocks:
+            path = task.path(f"{number:02}.npz")
+            if not path.exists():
+                method = METHODS[task.method]
+                save_block(path, *prune_block(block, x, task.k, task.scope, method))
+            pruned, errors = load_block(path)
+            words = " ".join(f"{part} {error:.2e}" for part, error in errors.items())
+            print(f"{task.method} block {number}: {words}", flush=True)
+        x = run_block(pruned, x)
+        test = run_block(pruned, test)
+        dense = run_block(block, dense)
+    return compare(model, test, dense, text.held_out)
+
+
+def median_error(task: Task) -> float:
+    """Of the layers of all blocks that are pruned."""
+    blocks = [load_block(path)[1] for path in task.path("").glob("*.npz")]
+    return float(np.median([error for errors in blocks for error in errors.values()]))
+
+
+def draw(folder: Path, target: Path) -> None:
+    """Errors of layers, and perplexities of models of which all blocks are pruned, by the share of
+    zeros."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), constrained_layout=True)
+    for name in METHODS:
+        tasks = [Task(path.name, name, 0, folder) for path in sorted(folder.iterdir())]
+        tasks = [task for task in tasks if task.path("result.json").exists()]
+        tasks = [task for task in tasks if ":" not in task.sparsity]
+        percent = [100 * (1 - task.k) for task in tasks]
+        errors = [median_error(task) for task in tasks]
+        ratios = [json.loads(task.path("result.json").read_text())["ratio"] for task in tasks]
+        left.plot(percent, errors, "o-", label=name)
+        right.plot(percent, ratios, "o-")
+    left.set(xlabel="zeros, %", ylabel="relative error, median of layers", yscale="log")
+    right.set(xlabel="zeros, %", ylabel="perplexity over that of the dense model", yscale="log")
+    left.legend(fontsize="small")
+    figure.savefig(target, dpi=100)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sparsity", default="0.6", help="share of zeros, or 2:4")
@@ -262,41 +356,28 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--sequences", type=int, default=32, help="of 256 tokens")
     parser.add_argument("--folder", type=Path, required=True, help="of blocks, for one calibration")
+    parser.add_argument("--picture", type=Path, help="file; draw what is in the folder, no more")
     args = parser.parse_args()
-    is_grouped = ":" in args.sparsity
-    k: Any = 1 - float(args.sparsity) if not is_grouped else int(args.sparsity.split(":")[0])
-    scope: Any = NM(int(args.sparsity.split(":")[1]), 0) if is_grouped else "leaf"
+    if args.picture:
+        draw(args.folder, args.picture)
+        return
     model, tokenizer = load()
     numbers = np.array(tokenizer(read_text()))
     length = 256
     tokens = jnp.asarray(numbers[: len(numbers) // length * length].reshape(-1, length))
-    calibration = tokens[: args.sequences]
-    held_out = tokens[args.sequences :]
-    run_block = jax.jit(apply_block)
+    text = Text(tokens[: args.sequences], tokens[args.sequences :])
     for name in args.methods.split(","):
         begin = time.perf_counter()
-        x = model.embedding[calibration]
-        test = model.embedding[held_out]
-        dense = test
-        for number, block in enumerate(model.blocks):
-            pruned = block
-            if number < args.blocks:
-                path = args.folder / args.sparsity / name / f"{number:02}.npz"
-                if not path.exists():
-                    save_block(path, *prune_block(block, x, k, scope, METHODS[name]))
-                pruned, errors = load_block(path)
-                words = " ".join(f"{part} {error:.2e}" for part, error in errors.items())
-                print(f"{name} block {number}: {words}", flush=True)
-            x = run_block(pruned, x)
-            test = run_block(pruned, test)
-            dense = run_block(block, dense)
-        ratio, divergence = compare(model, test, dense, held_out)
+        task = Task(args.sparsity, name, args.blocks, args.folder)
+        found = prune_blocks(model, text, task)
         seconds = time.perf_counter() - begin
         print(
-            f"{name}: perplexity of held-out text times {ratio:.4f}, divergence {divergence:.4f}, "
-            f"{seconds:.0f} s",
+            f"{name}: perplexity of held-out text times {found.ratio:.4f}, divergence "
+            f"{found.divergence:.4f}, {seconds:.0f} s",
             flush=True,
         )
+        if args.blocks >= len(model.blocks):
+            task.path("result.json").write_text(json.dumps(found._asdict()))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 their columns, and what puts operators together; lanes under vmap are transformed together."""
 
 from jaxht.designs.combined import diagonal, hstack, identity, vstack
+from jaxht.designs.nonuniform import nonuniform_dft
 from jaxht.designs.transforms import (
     circulant,
     partial_dct,
@@ -16,6 +17,7 @@ __all__ = [
     "diagonal",
     "hstack",
     "identity",
+    "nonuniform_dft",
     "partial_dct",
     "partial_dft",
     "partial_hadamard",

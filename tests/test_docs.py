@@ -133,6 +133,12 @@ def check_phantom(scope):
     assert psnr["CGIHT"] > 120 and 65 < psnr[scope["best"]] < 80 and psnr["zeros elsewhere"] < 27
 
 
+def check_radial(scope):
+    """What the page says comes out."""
+    psnr = scope["psnr"]
+    assert psnr["weights by the radius"] > 65 and 20 < psnr["equal weights"] < 26
+
+
 def check_channel(scope):
     """The losses at 20 dB against least squares on the true taps, and who is first at 0 dB."""
     every, true, lasso, omp, htp = (
@@ -160,7 +166,12 @@ def check_fitness(scope):
     assert omp[1] < 0.25 and omp[1] < lasso[1] < pairs[1]
 
 
-CLAIMS = {"phantom": check_phantom, "channel": check_channel, "fitness": check_fitness}
+CLAIMS = {
+    "phantom": check_phantom,
+    "radial": check_radial,
+    "channel": check_channel,
+    "fitness": check_fitness,
+}
 
 
 @pytest.mark.parametrize("page", GALLERY, ids=lambda page: page.stem)

@@ -10,7 +10,7 @@ import optimistix
 import pytest
 
 import jaxht
-from examples import images, likelihoods, mlp, optimistix_solver, sindy
+from examples import convolutions, images, likelihoods, mlp, optimistix_solver, sindy
 from jaxht import transforms
 from tests.util import x64
 
@@ -350,3 +350,22 @@ def test_optimistix_is_told_how_the_run_ended():
         of_optimistix(0.1, b, solver=iht, max_steps=2)
     with pytest.raises(ValueError, match="OnSupport"):
         of_optimistix(0.1, b, adjoint=optimistix.ImplicitAdjoint())
+
+
+def test_convolutions_pruned_by_alps_keep_most_of_their_accuracy(data):
+    x, y, x_test, y_test = data
+    start = convolutions.init(jax.random.key(0), x.shape[1])
+    params = convolutions.train(start, x, y, epochs=8, batch_size=50, learning_rate=4e-3)
+    dense = convolutions.accuracy(params, x_test, y_test)
+    assert dense > 90
+    rows = {name: convolutions.prune(params, x[:400], 0.8, name) for name in ("magnitude", "ALPS")}
+    for row in rows.values():
+        for name in row.errors:
+            share = float(jnp.mean(row.params[name] != 0))
+            assert share == pytest.approx(0.2, abs=0.01)
+    accuracies = {
+        name: convolutions.accuracy(row.params, x_test, y_test) for name, row in rows.items()
+    }
+    # The first layers have the same inputs whatever the method.
+    assert rows["ALPS"].errors["first"] < rows["magnitude"].errors["first"]
+    assert accuracies["magnitude"] + 10 < accuracies["ALPS"] > dense - 15

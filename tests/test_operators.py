@@ -9,6 +9,7 @@ import scipy.linalg
 
 import jaxht
 from jaxht import operators
+from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -29,7 +30,24 @@ ROWS = np.array([0, 3, 5, 11, 4])
 KERNEL = draw(12, is_complex=False)
 ABOVE = draw(7, is_complex=False)
 COLUMN, ROW = draw(4), draw(9)
+FREQUENCIES = RNG.uniform(-9, 9, size=(6, 2)).astype(np.float32)
+
+
+def exponentials(frequencies, *lengths):
+    """The matrix of the transform at frequencies (n, axes), entry by entry."""
+    grid = np.stack([axis.ravel() for axis in np.indices(lengths)])
+    return np.exp(-1j * (np.asarray(frequencies, float) @ grid)) / len(frequencies) ** 0.5
+
+
 CASES = {
+    "nonuniform dft": (
+        operators.nonuniform_dft(13, FREQUENCIES[:, 0]),
+        exponentials(FREQUENCIES[:, :1], 13),
+    ),
+    "nonuniform dft of an image": (
+        operators.nonuniform_dft((5, 6), FREQUENCIES),
+        exponentials(FREQUENCIES, 5, 6),
+    ),
     "dft": (
         operators.partial_dft(12, ROWS),
         (12 / 5) ** 0.5 * scipy.linalg.dft(12, scale="sqrtn")[ROWS],
@@ -95,6 +113,39 @@ def test_a_signal_is_recovered_from_some_of_its_fourier_coefficients():
     np.testing.assert_allclose(result.x, signal, atol=1e-4)
 
 
+@pytest.mark.parametrize("lengths", [(64,), (1,), (12, 9), (3, 4, 5)])
+def test_the_nonuniform_dft_has_the_precision_of_its_numbers(lengths):
+    with x64():
+        frequencies = RNG.uniform(-np.pi, np.pi, size=(30, len(lengths)))
+        A = operators.nonuniform_dft(lengths, jnp.asarray(frequencies))
+        matrix = exponentials(frequencies, *lengths)
+        x = draw(A.shape[1]).astype(complex)
+        image = matrix @ x
+        difference = np.linalg.norm(A.matvec(jnp.asarray(x)) - image)
+        assert difference < 1e-11 * np.linalg.norm(image)
+
+
+def test_the_nonuniform_dft_at_the_frequencies_of_the_grid_is_the_dft():
+    A = operators.nonuniform_dft(12, 2 * np.pi * ROWS / 12)
+    x = draw(12)
+    np.testing.assert_allclose(A.matvec(x), operators.partial_dft(12, ROWS).matvec(x), atol=3e-5)
+
+
+def test_lanes_of_the_nonuniform_dft_have_frequencies_of_their_own():
+    xs = draw(6, 13)
+
+    def size(x, frequency):
+        A = operators.nonuniform_dft(13, frequency[None])
+        return jnp.sum(jnp.abs(A.matvec(x)) ** 2)
+
+    frequencies = jnp.asarray(FREQUENCIES[:, 0])
+    gradients = jax.vmap(jax.grad(size))(xs, frequencies)
+    for x, frequency, gradient in zip(xs, FREQUENCIES[:, :1], gradients, strict=True):
+        matrix = exponentials(frequency[None], 13)
+        expected = 2 * (matrix.conj().T @ matrix @ x).conj()
+        np.testing.assert_allclose(gradient, expected, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -102,6 +153,15 @@ def test_a_signal_is_recovered_from_some_of_its_fourier_coefficients():
         (lambda: operators.partial_dct(12, ROWS / 2), "rows must be a vector of integers"),
         (lambda: operators.partial_dct((3, 0), ROWS), "shape must be an int or a tuple of ints"),
         (lambda: operators.partial_hadamard(12, ROWS), "d must be a power of 2; got 12"),
+        (
+            lambda: operators.nonuniform_dft((3, 4), FREQUENCIES[:, 0]),
+            r"frequencies must have shape \(n, 2\); got \(6,\)",
+        ),
+        (lambda: operators.nonuniform_dft(3, draw(4)), "frequencies must be real; got complex64"),
+        (
+            lambda: operators.nonuniform_dft(3, KERNEL, dtype=float),
+            "dtype must be complex64 or complex128; got float32",
+        ),
         (lambda: operators.circulant(np.eye(3)), r"kernel must be a vector; got shape \(3, 3\)"),
         (lambda: operators.toeplitz([1.0], ROW), "column must be a vector"),
     ],
