@@ -338,13 +338,15 @@ def draw(folder: Path, target: Path) -> None:
         tasks = [Task(path.name, name, 0, folder) for path in sorted(folder.iterdir())]
         tasks = [task for task in tasks if task.path("result.json").exists()]
         tasks = [task for task in tasks if ":" not in task.sparsity]
+        if not tasks:
+            continue
         percent = [100 * (1 - task.k) for task in tasks]
         errors = [median_error(task) for task in tasks]
         ratios = [json.loads(task.path("result.json").read_text())["ratio"] for task in tasks]
         left.plot(percent, errors, "o-", label=name)
         right.plot(percent, ratios, "o-")
     left.set(xlabel="zeros, %", ylabel="relative error, median of layers", yscale="log")
-    right.set(xlabel="zeros, %", ylabel="perplexity over that of the dense model", yscale="log")
+    right.set(xlabel="zeros, %", ylabel="perplexity, pruned / dense", yscale="log")
     left.legend(fontsize="small")
     figure.savefig(target, dpi=100)
 

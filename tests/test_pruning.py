@@ -137,18 +137,21 @@ def test_weights_move_to_outputs_where_they_gain_more():
 
 
 def test_exchanges_end_below_the_other_methods():
+    """In the error that they minimise, with the damping that ALPS has as well."""
+    damped = G + 0.01 * np.mean(np.diag(G)) * np.eye(D)
     for k, scope in SCOPES.values():
-        errors = {
-            name: float(pruning.prune_layer(W, G, k, scope=scope, method=method).error)
-            for name, method in {
-                "magnitude": pruning.Magnitude(),
-                "wanda": pruning.Wanda(),
-                "sparsegpt": pruning.SparseGPT(block_size=4),
-                "alps": pruning.ALPS(),
-                "exchanges": pruning.Exchanges(),
-            }.items()
-        }
-        assert errors["exchanges"] == min(errors.values())
+        errors = {}
+        for name, method in {
+            "magnitude": pruning.Magnitude(),
+            "wanda": pruning.Wanda(),
+            "sparsegpt": pruning.SparseGPT(block_size=4),
+            "alps": pruning.ALPS(),
+            "exchanges": pruning.Exchanges(),
+        }.items():
+            found = pruning.prune_layer(W, G, k, scope=scope, method=method)
+            change = np.asarray(found.weights) - W
+            errors[name] = np.trace(change.T @ damped @ change)
+        assert errors["exchanges"] <= min(errors.values()) * (1 + 1e-12)
 
 
 def test_dead_inputs_and_empty_masks():
