@@ -9,7 +9,7 @@ import pytest
 
 import jaxht
 from jaxht import pruning, transforms
-from jaxht.transforms import NM, Axis
+from jaxht.transforms import NM, Axis, Blocks
 from tests import pruning_reference as reference
 from tests.util import x64
 
@@ -21,6 +21,7 @@ X = RNG.normal(size=(60, D)) @ (np.eye(D) + 0.4 * RNG.normal(size=(D, D)))
 G = X.T @ X
 W = RNG.normal(size=(D, C))
 SCOPES = {"leaf": (0.5, "leaf"), "column": (6, Axis(0)), "2:4": (2, NM(4, 0))}
+SHARED = {"row": (2, Axis(-1)), "block": (7, Blocks((4, 1)))}
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,11 @@ def keep(scores, k, scope):
         count = round(k * scores.size) if isinstance(k, float) else k
         mask.ravel()[np.argsort(-np.abs(scores).ravel())[:count]] = True
         return mask
+    if scope == Axis(-1):
+        return keep(scores.T, k, Axis(0)).T
+    if isinstance(scope, Blocks):
+        norms = np.sum(scores.reshape(D // 4, 4, C) ** 2, axis=1)
+        return np.repeat(keep(norms, k, "leaf"), 4, axis=0)
     size = scope.m if isinstance(scope, NM) else len(scores)
     for first in range(0, len(scores), size):
         for j in range(scores.shape[1]):
@@ -54,13 +60,15 @@ def is_allowed(mask, name):
         "leaf": [mask.sum(), D * C // 2],
         "column": [mask.sum(axis=0), D // 2],
         "2:4": [mask.reshape(D // 4, 4, C).sum(axis=1), 2],
+        "row": [mask.sum(axis=1), 2],
+        "block": [mask.reshape(D // 4, 4, C).all(axis=1).sum(), 7],
     }
     return np.all(np.equal(*counts[name]))
 
 
-@pytest.mark.parametrize("name", SCOPES)
+@pytest.mark.parametrize("name", SCOPES | SHARED)
 def test_methods_are_those_of_their_sources(name):
-    k, scope = SCOPES[name]
+    k, scope = (SCOPES | SHARED)[name]
     scores = {"Magnitude": np.abs(W), "Wanda": np.abs(W) * np.linalg.norm(X, axis=0)[:, None]}
     expected = {}
     for method, score in scores.items():
@@ -69,16 +77,17 @@ def test_methods_are_those_of_their_sources(name):
     block_size = 8
 
     def keep_block(scores, first):
-        if name == "2:4":
+        if name in ("2:4", "row"):
             return keep(scores, k, scope)
         kept = D * C // 2 if name == "leaf" else k
         count = kept * (first + len(scores)) // D - kept * first // D
         return keep(scores, count, scope)
 
     group = 4 if name == "2:4" else None
-    expected["SparseGPT"] = reference.sparsegpt(
-        W, G, keep_block, block_size=block_size, group=group
-    )
+    if name != "block":
+        expected["SparseGPT"] = reference.sparsegpt(
+            W, G, keep_block, block_size=block_size, group=group
+        )
     expected["ALPS"] = reference.alps(W, G, lambda scores: keep(scores, k, scope))
     for method, (weights, mask) in expected.items():
         options = {"block_size": block_size} if method == "SparseGPT" else {}
@@ -176,7 +185,12 @@ def test_dead_inputs_and_empty_masks():
         ({"gram": G * np.nan}, "gram must be finite"),
         ({"k": 1.5}, "k must be"),
         ({"scope": "global"}, "scope must be"),
-        ({"scope": Axis(1)}, "along the inputs"),
+        ({"scope": Axis(2)}, "along an axis of"),
+        ({"scope": NM(5, 1)}, "along the inputs"),
+        ({"scope": Blocks((5, 1))}, "must tile the weights"),
+        ({"scope": Axis(1), "method": pruning.Exchanges()}, "Exchanges does not take the scope"),
+        ({"scope": Blocks((4,)), "method": pruning.SparseGPT()}, "must tile the weights"),
+        ({"scope": Blocks((4, 1)), "method": pruning.SparseGPT()}, "SparseGPT does not take"),
         ({"scope": NM(5, 0)}, "multiple of 5"),
     ],
 )

@@ -1,5 +1,7 @@
 """A layer to prune: its weights, the Gram matrix of its inputs, and where zeros may lie."""
 
+import dataclasses
+import math
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -11,7 +13,16 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.inner_products import check_real_array
-from jaxht.transforms.scope import NM, AnyScope, Axis, Scope, check_scope, count_kept, find_support
+from jaxht.transforms.scope import (
+    NM,
+    AnyScope,
+    Axis,
+    Blocks,
+    Scope,
+    check_scope,
+    count_kept,
+    find_support,
+)
 
 # The most that the two halves of a Gram matrix may differ, relative to its largest entry.
 ASYMMETRY = 1e-3
@@ -27,8 +38,8 @@ class Layer:
     Attributes:
         weights: W_0, (inputs, outputs).
         gram: G, (inputs, inputs).
-        k: how many entries are kept in each part of the scope, int32.
-        scope: the parts: the whole array, columns, or groups along the inputs, static.
+        k: how many entries are kept in each part of the scope, or how many blocks, int32.
+        scope: the parts: the whole array, columns, rows, groups along the inputs, or blocks, static.
     """
 
     weights: Array
@@ -39,6 +50,13 @@ class Layer:
     def select(self, scores: Array) -> Array:
         """The mask of the largest scores in each part of the scope."""
         return find_support(scores, self.k, self.scope)
+
+    def refuse(self, method: str, *kinds: Any) -> None:
+        """Raise ValueError where the scope is one of some kinds, classes or scopes."""
+        for kind in kinds:
+            is_kind = isinstance(self.scope, kind) if isinstance(kind, type) else self.scope == kind
+            if is_kind:
+                raise ValueError(f"{method} does not take the scope {self.scope}; ALPS does")
 
     def error(self, weights: Array) -> Array:
         """``|X W - X W_0|^2``."""
@@ -101,7 +119,7 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
             f"gram must have shape {(num_inputs, num_inputs)}, that of the inputs of weights; got "
             f"{np.shape(gram)}"
         )
-    scope = check_scope(scope)
+    scope = _check_axis(check_scope(scope))
     size = _part_size(scope, weights.shape)
     if isinstance(k, jax.core.Tracer):
         raise ValueError("k must be a number that is known when the program is traced")
@@ -114,20 +132,34 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
     )
 
 
-def _part_size(scope: Any, shape: tuple[int, ...]) -> int:
-    """How many entries a part of the scope has."""
-    num_inputs = shape[0]
-    if isinstance(scope, Axis | NM) and scope.axis % 2 != 0:
-        raise ValueError(f"scope must be along the inputs, axis 0; got {scope}")
+def _check_axis(scope: Any) -> Any:
+    """The scope with an axis of (inputs, outputs) that is 0 or 1, if it has one."""
+    if not isinstance(scope, Axis | NM):
+        return scope
+    if not -2 <= scope.axis < 2:
+        raise ValueError(f"scope must be along an axis of (inputs, outputs); got {scope}")
+    return dataclasses.replace(scope, axis=scope.axis % 2)
+
+
+def _part_size(scope: Any, shape: tuple[int, int]) -> int:
+    """How many entries a part of the scope has; of blocks, how many there are."""
+    num_inputs, num_outputs = shape
     if isinstance(scope, NM):
+        if scope.axis != 0:
+            raise ValueError(f"scope must be along the inputs, axis 0; got {scope}")
         if num_inputs % scope.m:
             raise ValueError(f"{scope} needs a multiple of {scope.m} inputs; got {num_inputs}")
         return scope.m
     if isinstance(scope, Axis):
-        return num_inputs
+        return shape[scope.axis]
+    if isinstance(scope, Blocks):
+        lengths = (1, *scope.shape)[-2:]
+        if len(scope.shape) > 2 or num_inputs % lengths[0] or num_outputs % lengths[1]:
+            raise ValueError(f"{scope} must tile the weights; got shape {shape}")
+        return math.prod(shape) // math.prod(lengths)
     if scope is Scope.LEAF:
-        return num_inputs * shape[1]
-    raise ValueError(f'scope must be "leaf", Axis(0) or NM(m, 0); got {scope}')
+        return math.prod(shape)
+    raise ValueError(f'scope must be "leaf", Axis, NM(m, 0) or Blocks; got {scope}')
 
 
 def _check_numbers(weights: Any, gram: Any) -> None:

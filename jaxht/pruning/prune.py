@@ -32,7 +32,9 @@ def prune_layer(
         k: how many weights are kept, as in :func:`jaxht.transforms.hard_threshold`: an integer is
             their number, a floating-point number the fraction; known when the program is traced.
         scope: among which weights: "leaf", all of the layer; ``Axis(0)``, those of each output;
-            ``NM(m, 0)``, those of each m inputs of an output: 2:4 is ``k=2, scope=NM(4, 0)``.
+            ``Axis(1)``, those of each input; ``NM(m, 0)``, those of each m inputs of an output: 2:4
+            is ``k=2, scope=NM(4, 0)``; ``Blocks(shape)``, whole blocks, of which k are kept. The
+            last one is not for SparseGPT, and ``Axis(1)`` and ``Blocks`` are not for Exchanges.
         method: :class:`ALPS`, :class:`Exchanges`, :class:`SparseGPT`, :class:`Wanda` or
             :class:`Magnitude`.
 

@@ -10,7 +10,7 @@ from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.pruning.layer import Layer
-from jaxht.transforms.scope import NM, Axis, find_support
+from jaxht.transforms.scope import NM, Axis, Blocks, find_support
 
 
 @pytree
@@ -25,7 +25,7 @@ class SparseGPT:
         l > i.
 
     Each block keeps the share that the scope asks for: of all of its entries, of those of each
-    output, or of each N:M group, whose scores are taken where the group begins.
+    output or of each input, or of each N:M group, whose scores are taken where the group begins.
 
     Args:
         damping: what is added to the diagonal of H, relative to its mean, traced.
@@ -50,6 +50,7 @@ class SparseGPT:
     @bounded_jit
     def prune(self, layer: Layer) -> tuple[Array, Array]:
         """The weights after all blocks, and the mask of what they keep."""
+        layer.refuse("SparseGPT", Blocks)
         gram = layer.gram
         is_dead = jnp.diagonal(gram) == 0
         gram = gram + jnp.diag(is_dead.astype(gram.dtype))
@@ -114,7 +115,7 @@ def _prune_block(
 
 def _kept_in_block(layer: Layer, first: int, size: int) -> Array:
     """How many entries the inputs from ``first`` on keep, such that all blocks together keep k."""
-    if isinstance(layer.scope, NM):
+    if isinstance(layer.scope, NM) or layer.scope == Axis(1):
         return layer.k
     num_inputs = layer.weights.shape[0]
     each = layer.k // num_inputs
