@@ -104,8 +104,8 @@ class SupportMinimum:
             x: shaped like the variable, 0 outside S.
             pred: the prediction of x.
             gram: (d, d), the Hessian, where it is known.
-            is_fitted: whether x is the minimiser of f on S, traced; the minimum is one Newton step
-                away from any other.
+            is_fitted: whether x is the minimiser of f on S, True or traced; the minimum is one Newton
+                step away from any other.
 
         Cost: k_max products with the Hessian, its diagonal, and k_max^2 d.
         """
@@ -118,9 +118,11 @@ class SupportMinimum:
             rows = gather(gram, indices)
         inverse = _invert_block(rows, indices)
         gradient = objective.gradient(x, pred).ravel()
-        step = jnp.where(is_fitted, 0, matmul(inverse, gather(gradient, indices)))
-        w = gather(x.ravel(), indices) - step
-        gradient = gradient - matmul(step.conj(), rows).conj()
+        w = gather(x.ravel(), indices)
+        if is_fitted is not True:
+            step = jnp.where(is_fitted, 0, matmul(inverse, gather(gradient, indices)))
+            w = w - step
+            gradient = gradient - matmul(step.conj(), rows).conj()
         return cls._from_rows(indices, rows, inverse, w, gradient, diagonal)
 
     @classmethod
