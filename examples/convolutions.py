@@ -118,15 +118,11 @@ class Row(NamedTuple):
     """A method at a share of zeros.
 
     Attributes:
-        name: the method's.
-        sparsity: the share.
         params: the pruned parameters.
         errors: of the outputs of each layer, by its name, relative, squared.
         seconds: for all layers, the inputs of each computed anew.
     """
 
-    name: str
-    sparsity: float
     params: Params
     errors: dict[str, float]
     seconds: float
@@ -138,8 +134,8 @@ def prune(params: Params, x: np.ndarray, sparsity: float, name: str) -> Row:
     size = max(1, len(x) // 4)
     batches = [jnp.asarray(x[i : i + size]) for i in range(0, len(x), size)]
     pruned = pruning.prune_model(logits, params, batches, 1 - sparsity, method=METHODS[name])
-    errors = {layer.name[2:-2]: float(layer.error) for layer in pruned.layers}
-    return Row(name, sparsity, pruned.params, errors, time.perf_counter() - begin)
+    errors = {layer.name[2:-2]: layer.error for layer in pruned.layers}
+    return Row(pruned.params, errors, time.perf_counter() - begin)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -162,8 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     seconds = time.perf_counter() - begin
     print(f"{name}: dense {accuracy(params, x_test, y_test):.2f} %, trained in {seconds:.0f} s")
 
-    heads = ["zeros", "method", "test accuracy, %", "first", "second", "out", "s"]
-    lines = [heads, ["---"] * len(heads)]
+    lines = [["zeros", "method", "test accuracy, %", "first", "second", "out", "s"]]
     for sparsity in args.sparsities:
         for method in args.methods:
             row = prune(params, x[:NUM_CALIBRATION], sparsity, method)
@@ -171,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             right = f"{accuracy(row.params, x_test, y_test):.2f}"
             lines.append([f"{sparsity:.0%}", method, right, *errors, f"{row.seconds:.1f}"])
             print(*lines[-1], flush=True)
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    text = images.to_markdown(lines)
     print(f"\n{text}")
     if args.output:
         args.output.write_text(text + "\n", encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -62,6 +62,13 @@ def minibatches(
         for i in range(0, len(images) - batch_size + 1, batch_size):
             batch = order[i : i + batch_size]
             yield images[batch], labels[batch]
+
+
+def to_markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A table of cells, of which the first line holds the heads."""
+    heads, *rows = lines
+    every = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in every)
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

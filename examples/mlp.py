@@ -229,7 +229,7 @@ def table(rows: dict[str, Row], sparsities: Sequence[float]) -> str:
         *(f"{sparsity:.0%} zero" for sparsity in sparsities),
         "measured sparsity, %",
     ]
-    lines = [heads, ["---"] * len(heads)]
+    lines = [heads]
     measure = jax.jit(jax.vmap(partial(transforms.sparsity, mask=kernels)))
     for name, row in rows.items():
         spread = row.accuracy.std(axis=0, ddof=min(1, len(row.accuracy) - 1))
@@ -242,7 +242,7 @@ def table(rows: dict[str, Row], sparsities: Sequence[float]) -> str:
             f"{100 * zero:.2f}" for zero in zeros.reshape(row.accuracy.shape).min(axis=0)
         )
         lines.append([name, *cells, *[""] * (len(sparsities) - len(cells)), least])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return images.to_markdown(lines)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -336,8 +336,9 @@ def draw(folder: Path, target: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), constrained_layout=True)
     for name in METHODS:
         tasks = [Task(path.name, name, 0, folder) for path in sorted(folder.iterdir())]
-        tasks = [task for task in tasks if task.path("result.json").exists()]
-        tasks = [task for task in tasks if ":" not in task.sparsity]
+        tasks = [
+            task for task in tasks if ":" not in task.sparsity and task.path("result.json").exists()
+        ]
         if not tasks:
             continue
         percent = [100 * (1 - task.k) for task in tasks]

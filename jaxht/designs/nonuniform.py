@@ -139,24 +139,23 @@ def _find_neighbours(points: Array, lengths: tuple[int, ...], width: int) -> Nei
         first = jnp.ceil(position - width / 2)
         nodes = first[:, None] + jnp.arange(width)
         along = nodes.astype(jnp.int32) % size
-        values = _kernel(nodes - position[:, None], width)
+        values = _kernel(2 / width * (nodes - position[:, None]), width, jnp)
         indices = (size * indices[:, :, None] + along[:, None]).reshape(n, -1)
         weights = (weights[:, :, None] * values[:, None]).reshape(n, -1)
     return Neighbours(indices, weights)
 
 
-def _kernel(distance: Any, width: int) -> Any:
-    """The exponential of a semicircle, 1 at its centre, of distances in grid points."""
-    inside = jnp.maximum(1 - (2 * distance / width) ** 2, 0)
-    return jnp.exp(BETA * width * (jnp.sqrt(inside) - 1))
+def _kernel(z: Any, width: int, numpy: Any) -> Any:
+    """The exponential of a semicircle, 1 at its centre; its ends are at z = -1 and 1."""
+    inside = numpy.maximum(1 - z**2, 0)
+    return numpy.exp(BETA * width * (numpy.sqrt(inside) - 1))
 
 
 @functools.cache
 def _correction(length: int, width: int) -> np.ndarray:
     """One over the Fourier transform of the kernel at the centred modes of an axis."""
     nodes, weights = np.polynomial.legendre.leggauss(NUM_QUADRATURE)
-    kernel = np.exp(BETA * width * (np.sqrt(1 - nodes**2) - 1))
     mode = np.arange(length) - length // 2
     angle = math.pi * width * mode / (OVERSAMPLING * length)
-    transform = width / 2 * np.cos(np.outer(angle, nodes)) @ (weights * kernel)
+    transform = width / 2 * np.cos(np.outer(angle, nodes)) @ (weights * _kernel(nodes, width, np))
     return 1 / transform

@@ -74,7 +74,8 @@ class Exchanges:
 
     def prune(self, layer: Layer) -> tuple[Array, Array]:
         """The refitted weights, and their mask."""
-        layer.refuse("Exchanges", Blocks, Axis(1))
+        if isinstance(layer.scope, Blocks) or layer.scope == Axis(1):
+            raise layer.scope_error("Exchanges")
         weights, mask = self.start.prune(layer)
         scaled, norms = layer.damped(self.damping).scaled()
         start = refine(scaled, mask, weights * norms, NUM_REFINEMENTS)

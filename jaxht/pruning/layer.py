@@ -51,12 +51,9 @@ class Layer:
         """The mask of the largest scores in each part of the scope."""
         return find_support(scores, self.k, self.scope)
 
-    def refuse(self, method: str, *kinds: Any) -> None:
-        """Raise ValueError where the scope is one of some kinds, classes or scopes."""
-        for kind in kinds:
-            is_kind = isinstance(self.scope, kind) if isinstance(kind, type) else self.scope == kind
-            if is_kind:
-                raise ValueError(f"{method} does not take the scope {self.scope}; ALPS does")
+    def scope_error(self, method: str) -> ValueError:
+        """The error of a method that does not take the scope."""
+        return ValueError(f"{method} does not take the scope {self.scope}; ALPS does")
 
     def error(self, weights: Array) -> Array:
         """``|X W - X W_0|^2``."""

@@ -50,7 +50,8 @@ class SparseGPT:
     @bounded_jit
     def prune(self, layer: Layer) -> tuple[Array, Array]:
         """The weights after all blocks, and the mask of what they keep."""
-        layer.refuse("SparseGPT", Blocks)
+        if isinstance(layer.scope, Blocks):
+            raise layer.scope_error("SparseGPT")
         gram = layer.gram
         is_dead = jnp.diagonal(gram) == 0
         gram = gram + jnp.diag(is_dead.astype(gram.dtype))

@@ -93,7 +93,6 @@ class SupportMinimum:
         indices: Array,
         x: Array,
         pred: Array,
-        gram: Array | None = None,
         is_fitted: Numeric = True,
     ) -> "SupportMinimum":
         """Return the minimum of the second-order expansion of f at x on S.
@@ -103,19 +102,14 @@ class SupportMinimum:
             indices: int32 (k_max,), S among the d coordinates of the flat variable, padded with d.
             x: shaped like the variable, 0 outside S.
             pred: the prediction of x.
-            gram: (d, d), the Hessian, where it is known.
             is_fitted: whether x is the minimiser of f on S, True or traced; the minimum is one Newton
                 step away from any other.
 
         Cost: k_max products with the Hessian, its diagonal, and k_max^2 d.
         """
-        if gram is None:
-            H = objective.hessian(x, pred)
-            diagonal = H.diagonal().ravel()
-            rows = H.rows(indices)
-        else:
-            diagonal = jnp.diagonal(gram).real
-            rows = gather(gram, indices)
+        H = objective.hessian(x, pred)
+        diagonal = H.diagonal().ravel()
+        rows = H.rows(indices)
         inverse = _invert_block(rows, indices)
         gradient = objective.gradient(x, pred).ravel()
         w = gather(x.ravel(), indices)

@@ -50,10 +50,15 @@ class RefittedSearch(Search):
         """Start from the items that decrease a separable model most."""
         selected = starts.best_items(problem.space)
         num_starts = len(selected)
-        start = Refit(x0, problem.objective.predict(x0), RefitStatus.of(False))
+
+        def begin(mask):
+            # Of coordinates those that are selected, as the model of a walk takes them.
+            x = jnp.where(mask, x0, 0) if problem.has_cheap_rows else x0
+            return Refit(x, problem.objective.predict(x), RefitStatus.of(False))
+
         return RefittedSelection(
             selected,
-            jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_starts, *leaf.shape)), start),
+            jax.vmap(begin)(selected),
             block_size=jnp.full(num_starts, largest_block(problem)),
             is_fitted=jnp.zeros(num_starts, bool),
         )
@@ -86,13 +91,13 @@ def walk_among_active(
     if not problem.has_cheap_rows or num_active(problem.objective, k_max, d) is None:
         return walk_by_refits(problem, start, seed, num_moves, num_candidates)
     slots = mask_to_indices(start.selected.ravel(), k_max)
-    x = jnp.where(start.selected, start.fit.x, 0)
-    pred = problem.objective.predict(x)
-    minimum = SupportMinimum.at(problem.objective, slots, x, pred, is_fitted=start.is_fitted)
+    minimum = SupportMinimum.at(
+        problem.objective, slots, start.fit.x, start.fit.pred, start.is_fitted
+    )
     active = find_active(problem.objective, minimum)
     objective = restrict_columns(problem.objective, active)
     problem = subproblem(objective, problem.space.restrict(active))
-    fit = start.fit._replace(x=x[active])
+    fit = start.fit._replace(x=start.fit.x[active])
     start = start._replace(selected=start.selected[active], fit=fit)
     walk = walk_by_refits(problem, start, seed, num_moves, num_candidates)
 
