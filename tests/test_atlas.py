@@ -107,7 +107,7 @@ def coins(monkeypatch, tmp_path):
     monkeypatch.setattr(atlas, "trial_of", lambda *args: coin)
     changes = {"num_signals": 400, "num_k": 6, "signals": ["signs", "gaussian"]}
     changes |= {"rho": [0.1, 0.3], "timed_n": None}
-    return config.load(tiny("phase/atlas", tmp_path, **changes), "quick", MODELS)
+    return config.load(tiny("phase/atlas_gaussian", tmp_path, **changes), "quick", MODELS)
 
 
 def records(store):
@@ -198,7 +198,7 @@ def test_signals_are_recovered_within_a_share_of_the_largest_entry():
 def test_message_passing_recovers_what_l1_minimisation_does(tmp_path):
     changes = {"d": 128, "n": [64], "num_k": 6, "num_signals": 24, "round_n": 128}
     changes |= {"solvers": ["AMP"], "max_steps": 1000, "timed_n": None}
-    chosen = config.load(tiny("phase/atlas", tmp_path, **changes), "quick", MODELS)
+    chosen = config.load(tiny("phase/atlas_gaussian", tmp_path, **changes), "quick", MODELS)
     session = Session(tmp_path / "store", None, lambda progress: None, {"workers": 1})
     summary = atlas.summarise(atlas.run(chosen, session), chosen)
     # In the limit .386, Donoho, Maleki & Montanari 2009; at d = 128 the curve is .2 wide.
@@ -206,7 +206,7 @@ def test_message_passing_recovers_what_l1_minimisation_does(tmp_path):
 
 
 def test_claims_are_judged():
-    chosen = config.load(ROOT / "configs" / "phase" / "atlas.toml", "paper", MODELS)
+    chosen = config.load(ROOT / "configs" / "phase" / "atlas_gaussian.toml", "paper", MODELS)
     l1 = atlas.l1_curve("gaussian", np.array(chosen.n) / chosen.d)
     dims = ("design", "solver", "signal", "n")
     coords = {"design": chosen.designs, "solver": chosen.solvers, "signal": chosen.signals}
@@ -231,5 +231,5 @@ def test_claims_are_judged():
 
 
 def test_square_problems_are_refused(tmp_path):
-    path = tiny("phase/atlas", tmp_path, n=[16, 32])
+    path = tiny("phase/atlas_gaussian", tmp_path, n=[16, 32])
     assert "above all n" in fails("run", path, "--out", tmp_path / "store")

@@ -115,7 +115,7 @@ def test_undersampling_against_sparsity(tmp_path):
 
 
 def test_atlas(tmp_path):
-    chosen, results = run("phase/atlas", tmp_path)
+    chosen, results = run("phase/atlas_gaussian", tmp_path)
     summary = atlas.summarise(results, chosen)
     curves, cells = draw(chosen, results).axes
     shown = summary.isel(design=0, solver=0, signal=0)

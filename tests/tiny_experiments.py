@@ -59,7 +59,7 @@ TINY = {
     },
     "phase/delta_rho": {**PLANTED, "solvers": ["IHT"], "n": [16, 32], "rho": [0.1, 0.3]},
     "phase/completion": {"m": 6, "r": [1, 2], "n": [18, 36], "solvers": ["IHT-1"], "num_matrices": 3, "max_steps": 50},
-    "phase/atlas": {
+    "phase/atlas_gaussian": {
         "d": 32, "designs": ["gaussian"], "solvers": ["NIHT"], "n": [16, 24], "spacing": 0.1, "num_k": 3,
         "num_signals": 4, "rho": [0.1, 0.6], "max_steps": 50, "round_n": 32, "timed_n": [16],
     },
