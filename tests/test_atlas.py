@@ -174,10 +174,13 @@ def test_processes_share_the_solvers(coins, tmp_path):
 
 @pytest.mark.parametrize("design", atlas.DESIGNS)
 def test_problems_are_those_of_the_design(design):
-    n, bound, d, k = 40, 48, 64, 9
+    is_matrix_free = design in atlas.MATRIX_FREE
+    n, d, k = 40, 64, 9
+    bound = n if is_matrix_free else 48
     cell = sweep.Cell({"signal": 0, "n": n, "k": k}, {"n": bound}, jax.random.key(0))
     problem = atlas.draw_problem(jax.random.key(1), cell, d, design)
-    A, x = np.asarray(problem.A), np.asarray(problem.x_true)
+    dense = problem.A.columns(jnp.arange(d)).T if is_matrix_free else problem.A
+    A, x = np.asarray(dense), np.asarray(problem.x_true)
     assert (A[n:] == 0).all() and np.count_nonzero(x) == k
     np.testing.assert_allclose(abs(x[x != 0]), 1, rtol=1e-5)
     np.testing.assert_allclose(problem.y, A @ x, atol=1e-5)
@@ -214,8 +217,11 @@ def test_claims_are_judged():
     curves = xarray.DataArray(
         np.broadcast_to(l1, (*shape, len(l1))), {**coords, "n": chosen.n}, dims
     )
-    claims = [atlas.follows_l1("gaussian", "signs"), atlas.reaches(0.1, 0.181, 0.183)]
-    claims += [atlas.reaches(0.288, 0.26, 0.26)]
+    claims = [
+        atlas.follows_l1("AMP", "gaussian", "signs"),
+        atlas.reaches("gaussian", 0.1, 0.181, 0.183),
+    ]
+    claims += [atlas.reaches("gaussian", 0.288, 0.26, 0.26)]
 
     def verdicts(summary, of=chosen):
         return [claim.found(summary, of).verdict for claim in claims]
@@ -225,9 +231,17 @@ def test_claims_are_judged():
     assert verdicts(xarray.Dataset({"estimate": curves})) == [held, held, refuted]
     assert verdicts(xarray.Dataset({"estimate": curves + 0.03})) == [refuted] * 3
     assert verdicts(xarray.Dataset({"estimate": curves - 0.022})) == [refuted, held, held]
-    less = chosen.model_copy(update={"solvers": ["NIHT"]})
+    larger = chosen.model_copy(update={"d": 1000, "n": [1000 * n // 256 for n in chosen.n]})
+    farther = curves.assign_coords(n=larger.n) + 0.015
+    assert verdicts(xarray.Dataset({"estimate": farther}), larger)[0] == refuted
+    less = chosen.model_copy(update={"solvers": ["FIHT"]})
     unknown = Verdict.CANNOT_BE_JUDGED
     assert verdicts(xarray.Dataset({"estimate": curves}), less) == [unknown] * 3
+
+
+def test_matrix_free_designs_have_a_program_for_each_n(tmp_path):
+    path = tiny("phase/atlas_gaussian", tmp_path, designs=["partial_dct_operator"])
+    assert "round_n must be 1" in fails("run", path, "--out", tmp_path / "store")
 
 
 def test_square_problems_are_refused(tmp_path):

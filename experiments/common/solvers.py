@@ -118,6 +118,7 @@ SOLVERS = {
     ),
     "FGraHTP": Row(lambda f, k: IHT(spectral.restricted_step_size(f, k)), "FGraHTP", HALF),
     "AMP": Row(lambda f, k: baselines.AMP(), "AMP", r"best $\tau$ for $n/d$", free=True),
+    "BasisPursuit": Row(lambda f, k: baselines.BasisPursuit(), "basis pursuit", "ADMM", free=True),
     "TunedIHT": Row(
         lambda f, k: baselines.TunedIHT(), "tuned IHT", "Maleki & Donoho 2010", free=True
     ),
