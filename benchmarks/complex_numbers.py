@@ -1,5 +1,6 @@
 """Steps on complex problems against those on real ones of the same n and d."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,14 +25,17 @@ SOLVERS = {
     "OLS": jaxht.OLS(),
 }
 MAX_STEPS = 30
+KINDS = {"real": float, "complex": complex}
 
 
-def batch(solver: Any, lanes: int, n: int, d: int, k: int, dtype: type) -> Any:
+def batch(
+    solver: Any, lanes: int, n: int, d: int, k: int, dtype: type, max_steps: int
+) -> Callable[[], jax.Array]:
     """A call that solves problems of noise, each with its own A, so that runs are long."""
     keys = jax.random.split(jax.random.key(0), (2, lanes))
     A = jax.vmap(lambda key: ensembles.gaussian(key, n, d, variance=1 / n, dtype=dtype))(keys[0])
     y = jax.vmap(lambda key: ensembles.gaussian(key, n, 1, dtype=dtype)[:, 0])(keys[1])
-    stop = jaxht.Stop(max_steps=MAX_STEPS, rtol=0.0)
+    stop = jaxht.Stop(max_steps=max_steps, rtol=0.0)
 
     def solve(A: jax.Array, y: jax.Array) -> jax.Array:
         f = jaxht.LeastSquares(A, y, mean=False)
@@ -45,16 +49,30 @@ def batch(solver: Any, lanes: int, n: int, d: int, k: int, dtype: type) -> Any:
 
 
 def compare(lanes: int, n: int, d: int, k: int) -> None:
-    """The time of a step, of all lanes together, by solver."""
-    print(f"\na step, n = {n}, d = {d}, k = {k}, {lanes} problems: real, complex, complex/real")
+    """The time of a step, of all lanes together, and of a run of one step, by solver."""
+    print(f"\nn = {n}, d = {d}, k = {k}, {lanes} problems, in us")
+    print(f"  {'':20s}{'run of one step':>20s}{'a further step':>20s}   ratio of these")
     for name, solver in SOLVERS.items():
-        calls = {kind: batch(solver, lanes, n, d, k, kind) for kind in (float, complex)}
-        steps = {kind: int(jnp.max(call())) for kind, call in calls.items()}
-        seconds = interleaved({kind.__name__: call for kind, call in calls.items()}, repeats=9)
-        real, of_complex = (seconds[kind.__name__] / steps[kind] for kind in (float, complex))
-        low, ratio, high = np.percentile(of_complex / real, [10, 50, 90])
-        times = f"{np.median(real) * 1e6:10.1f} us {np.median(of_complex) * 1e6:10.1f} us"
-        print(f"  {name:24s} {times} {ratio:6.2f}  ({low:.2f} to {high:.2f})", flush=True)
+        runs = {
+            f"{kind}, {length}": batch(solver, lanes, n, d, k, dtype, length)
+            for kind, dtype in KINDS.items()
+            for length in (1, MAX_STEPS)
+        }
+        further = {kind: int(jnp.max(runs[f"{kind}, {MAX_STEPS}"]())) - 1 for kind in KINDS}
+        if min(further.values()) == 0:
+            print(f"  {name:20s} ends after one step")
+            continue
+        seconds = interleaved(runs, repeats=15)
+        first = {kind: 1e6 * seconds[f"{kind}, 1"] for kind in KINDS}
+        step = {
+            kind: (1e6 * seconds[f"{kind}, {MAX_STEPS}"] - first[kind]) / further[kind]
+            for kind in KINDS
+        }
+        low, ratio, high = np.percentile(step["complex"] / step["real"], [10, 50, 90])
+        times = "".join(
+            f"{np.median(of['real']):10.1f}{np.median(of['complex']):10.1f}" for of in (first, step)
+        )
+        print(f"  {name:20s}{times}   {ratio:6.2f}  ({low:.2f} to {high:.2f})", flush=True)
 
 
 def main() -> None:

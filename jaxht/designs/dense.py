@@ -11,7 +11,13 @@ from jax.custom_batching import custom_vmap
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.design import Design
-from jaxht.linalg.full_precision import matmul, stack_parts, times_vector, vector_times
+from jaxht.linalg.full_precision import (
+    join_parts,
+    matmul,
+    stack_parts,
+    times_vector,
+    vector_times,
+)
 from jaxht.linalg.inner_products import squares
 
 
@@ -35,6 +41,11 @@ class Dense(Design):
 
     array: Array
     parts: Array | None = None
+
+    @classmethod
+    def of_parts(cls, parts: Array) -> "Dense":
+        """A complex design from its real part above its imaginary part, (2 n, d)."""
+        return cls(join_parts(parts), parts)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,14 +78,14 @@ class Dense(Design):
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d, or n d c."""
         if x.ndim == 1 and self.parts is not None:
-            return times_vector(self.array, self.parts, x)
+            return times_vector(self.parts, x)
         return matmul(self.array, x)
 
     def rmatvec(self, r: Array) -> Array:
         """``A^H r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
         # A product from the left reads A in its own order.
         if r.ndim == 1 and self.parts is not None:
-            return vector_times(self.array, self.parts, r.conj()).conj()
+            return vector_times(self.parts, r.conj()).conj()
         return matmul(r.T.conj(), self.array).T.conj()
 
     def rows(self, indices: Array) -> "Dense":
@@ -115,14 +126,21 @@ class Dense(Design):
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an
         index is d."""
-        return _columns(self.array, indices)
+        return _gather_columns(self, indices)
 
     def columns_and_gram(self, indices: Array) -> tuple[Array, Array]:
         """:meth:`columns` at ``indices`` and their Gram matrix ``A_F^H A_F`` (k_max, k_max).
 
         Cost: n k_max^2. Where many lanes of a vmap share one A, n d^2 once, and a gather a lane.
         """
-        return _columns_and_gram(self.array, indices)
+        return _columns_and_gram(self, indices)
+
+
+def _gather_columns(A: Dense, indices: Array) -> Array:
+    """Complex columns come from the parts, so that a loop reads one of the two copies alone."""
+    if A.parts is None:
+        return _columns(A.array, indices)
+    return join_parts(_columns(A.parts, indices).T).T
 
 
 @jax.custom_jvp
@@ -140,8 +158,8 @@ def _columns_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     ).T
 
 
-def _gather(array: Array, indices: Array) -> tuple[Array, Array]:
-    columns = Dense(array).columns(indices)
+def _gather(A: Dense, indices: Array) -> tuple[Array, Array]:
+    columns = _gather_columns(A, indices)
     return columns, matmul(columns.conj(), columns.T)
 
 
@@ -150,11 +168,14 @@ _columns_and_gram = custom_vmap(_gather)
 
 @_columns_and_gram.def_vmap
 def _gather_many(
-    axis_size: int, in_batched: list[bool], array: Array, indices: Array
+    axis_size: int, in_batched: tuple[Dense, bool], A: Dense, indices: Array
 ) -> tuple[Any, Any]:
-    axes = [0 if batched else None for batched in in_batched]
-    if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
-        return jax.vmap(_gather, in_axes=axes)(array, indices), (True, True)
+    is_lanes_own, _ = in_batched
+    array = A.array
+    shared = not is_lanes_own.array
+    if not shared or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
+        axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched)
+        return jax.vmap(_gather, in_axes=axes)(A, indices), (True, True)
     n, d = array.shape
     # Two products in one, A^H A and A^H I = A^H, with zeros at index d, where the padding points. The
     # second is for speed: XLA would fuse a transposition into the gather, which then reads down the

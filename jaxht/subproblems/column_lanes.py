@@ -23,11 +23,11 @@ from jaxht.linalg.platform import by_platform
 __all__ = ["solve_on_columns"]
 
 
-def solve_on_columns(array: Array, y: Array, penalty: Array, indices: Array) -> tuple[Array, Array]:
+def solve_on_columns(A: Dense, y: Array, penalty: Array, indices: Array) -> tuple[Array, Array]:
     """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for the columns B at ``indices``.
 
     Args:
-        array: (n, d).
+        A: (n, d).
         y: (n,).
         penalty: (k,), >= 0.
         indices: int32 (k,); d is padding and gets w = 0.
@@ -37,13 +37,15 @@ def solve_on_columns(array: Array, y: Array, penalty: Array, indices: Array) -> 
 
     Cost: n k^2 + k^3 / 3, and 4 n k for each refinement.
     """
+    array = A.array if A.parts is None else A.parts
     w, residual = _solve_lanes(array, y, penalty, indices)
     return w, residual
 
 
 def _solve(array: Array, y: Array, penalty: Array, indices: Array) -> tuple[Array, Array]:
-    """Solve for one lane, with a Cholesky factor."""
-    columns, gram = Dense(array).columns_and_gram(indices)
+    """Solve for one lane, with a Cholesky factor; of complex numbers the array, or its parts."""
+    A = Dense(array) if array.dtype == y.dtype else Dense.of_parts(array)
+    columns, gram = A.columns_and_gram(indices)
     products = Columns(
         matvec=lambda w: matmul(w, columns),
         rmatvec=lambda r: conj_matmul(columns, r),

@@ -155,7 +155,7 @@ def least_squares_on_columns(
     Returns:
         w (k,) and B w (n,), differentiable in forward and reverse mode.
     """
-    w, residual = solve_on_columns(A.array, y, penalty, indices)
+    w, residual = solve_on_columns(A, y, penalty, indices)
     return w, y - residual
 
 
