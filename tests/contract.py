@@ -558,7 +558,6 @@ NO_OTHER_LOSS = {
     "Edges": "must be LeastSquares",
     "function": "must be LeastSquares",
 }
-NO_COMPLEX = "solver must take complex numbers"
 
 
 def refusals(solver, **errors):
@@ -568,7 +567,6 @@ def refusals(solver, **errors):
         "LowRank": "responses/own/32",
         "Edges": "precision/own/32",
         "function": "squares ridge function/own/32",
-        "complex": "squares ridge/own/complex64",
     }
     return {kind: (on(solver, cases[kind])[0], message) for kind, message in errors.items()}
 
@@ -874,8 +872,9 @@ TABLE = {
                 "squares ridge/own/32",
                 "squares ridge csr/shared/64",
                 "groups logistic operator/own/64",
+                "squares ridge/own/complex64",
             ),
-            refusals(DIHT, LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL, complex=NO_COMPLEX),
+            refusals(DIHT, LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL),
             minimises=True,
         ),
         Row(
@@ -885,14 +884,9 @@ TABLE = {
                 "huber ridge/own/32",
                 "squares ridge csr/shared/64",
                 "groups squares ridge operator/own/64",
+                "squares ridge/own/complex64",
             ),
-            refusals(
-                jaxht.SDIHT(batch_size=1),
-                LowRank=NO_DUAL,
-                Edges=NO_DUAL,
-                function=NO_DUAL,
-                complex=NO_COMPLEX,
-            ),
+            refusals(jaxht.SDIHT(batch_size=1), LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL),
             minimises=True,
         ),
     ]

@@ -126,6 +126,41 @@ def test_solvers_find_the_best_support_and_its_minimiser(name):
     np.testing.assert_allclose(found.value, value, rtol=1e-4)
 
 
+DUAL = LeastSquares(A, Y, 0.1, mean=False, weights=WEIGHTS, offset=OFFSET)
+DUAL_OF_PAIRS = dataclasses.replace(REAL, l2=0.1)
+DUAL_SOLVERS = {
+    "DIHT": (jaxht.DIHT(), jaxht.DIHT()),
+    "DIHT-diminishing": (jaxht.DIHT(2.0, diminishing=True), jaxht.DIHT(2.0, diminishing=True)),
+    # The same draws: as many blocks, of the same numbers.
+    "SDIHT": (jaxht.SDIHT(0.5, batch_size=5), jaxht.SDIHT(0.5, batch_size=10)),
+}
+
+
+@pytest.mark.parametrize("name", DUAL_SOLVERS)
+def test_dual_solvers_take_the_steps_of_pairs(name):
+    stop = jaxht.Stop(max_steps=15)
+    solver, solver_of_pairs = DUAL_SOLVERS[name]
+    found = jaxht.solve(DUAL, Sparse(K), solver, key=KEY, stop=stop)
+    expected = jaxht.solve(DUAL_OF_PAIRS, ENTRIES, solver_of_pairs, key=KEY, stop=stop)
+    assert found.x.dtype == jnp.complex64 and found.gap.dtype == jnp.float32
+    np.testing.assert_allclose(found.x, of_pairs(expected.x), atol=1e-4)
+    np.testing.assert_allclose(found.value, expected.value, rtol=1e-4)
+    # The bound of rounding errors, which is a part of both, is larger for complex numbers.
+    difference = found.gap - expected.gap
+    assert -1e-4 * found.value < difference < 1e-2 * found.value
+
+
+def test_dual_bounds_are_below_all_values():
+    with jax.enable_x64(True):
+        f = LeastSquares(A.astype(complex), Y.astype(complex), 0.1, mean=False)
+        best = jaxht.exhaustive_search(f, Sparse(K))
+        found = jaxht.solve(f, Sparse(K), jaxht.DIHT(), stop=jaxht.Stop(max_steps=200))
+        assert found.value - found.gap <= best.value <= found.value
+        assert found.gap < 0.5 * found.value
+        problem = jaxht.solve(f, Sparse(K), jaxht.DIHT(), stop=jaxht.Stop(gap_rtol=0.5))
+        assert problem.reason == "GAP_CLOSED"
+
+
 # Where entries of complex numbers and groups of pairs are not searched by the same method.
 SEARCHES = ("LocalSearch", "default")
 
@@ -376,6 +411,12 @@ def test_derivatives_of_a_solution():
     np.testing.assert_allclose(jax.grad(size)(0.0), (size(h) - size(-h)) / (2 * h), rtol=2e-2)
 
 
+class OfRealNumbers(jaxht.IHT):
+    """A solver that does not take complex numbers."""
+
+    takes_complex = False
+
+
 REFUSED = {
     "bounds": (
         "bounds must be None for complex",
@@ -383,7 +424,7 @@ REFUSED = {
     ),
     "a solver": (
         "solver must take complex numbers",
-        lambda: jaxht.solve(LeastSquares(A, Y, 0.1), Sparse(2), jaxht.DIHT()),
+        lambda: jaxht.solve(COMPLEX, Sparse(2), OfRealNumbers()),
     ),
     "a rank": (
         "constraint must select entries",

@@ -54,6 +54,19 @@ def value(x):
     return np.sum(HARD.weights * residual) / 2 + 0.0625 * np.sum(abs(x) ** 2)
 
 
+def test_sparse_eigenvalues():
+    f = LeastSquares(A, Y, mean=False)
+    gram = A.conj().T @ A
+    supports = itertools.combinations(range(A.shape[1]), 2)
+    blocks = np.array([gram[np.ix_(support, support)] for support in supports])
+    values = np.linalg.eigvalsh(blocks)
+    largest, smallest = values.max(), values.min()
+    np.testing.assert_allclose(spectral.restricted_smoothness(f, 2), largest, rtol=1e-3)
+    np.testing.assert_allclose(spectral.restricted_step_size(f, 1), 0.5 / largest, rtol=1e-3)
+    kappa = spectral.restricted_condition_number(f, 2)
+    np.testing.assert_allclose(kappa, largest / smallest, rtol=0.02)
+
+
 # ---- proofs --------------------------------------------------------------------------------------
 
 
@@ -167,6 +180,25 @@ TAKES = {
     ),
     "jaxht.extend.subproblem": lambda: extend.subproblem(PREPARED, SPACE).is_quadratic,
     "jaxht.objectives.dual.column_bound": lambda: dual.column_bound(PREPARED),
+    "jaxht.spectral.restricted_condition_number": lambda: spectral.restricted_condition_number(
+        F, 2
+    ),
+    "jaxht.spectral.restricted_smoothness": lambda: spectral.restricted_smoothness(F, 2),
+    "jaxht.spectral.restricted_step_size": lambda: spectral.restricted_step_size(F, 2),
+    "jaxht.objectives.dual.check_dual": lambda: dual.check_dual(F) or True,
+    "jaxht.objectives.dual.conjugate_loss": lambda: dual.conjugate_loss(PREPARED).conjugate(
+        PRED, Y
+    ),
+    "jaxht.objectives.dual.dual_point": lambda: dual.dual_point(PREPARED, SPACE, PRED),
+    "jaxht.objectives.dual.dual_variables": lambda: dual.dual_variables(PREPARED, PRED),
+    "jaxht.objectives.dual.primal_error": lambda: dual.primal_error(
+        PREPARED, FOUND.x, PRED, dual.column_bound(PREPARED)
+    ),
+    "jaxht.objectives.dual.rounding_unit": lambda: dual.rounding_unit(PREPARED, FOUND.x),
+    "jaxht.objectives.dual.strong_duality_margin": lambda: dual.strong_duality_margin(
+        PREPARED, SPACE, FOUND.x
+    ),
+    "jaxht.objectives.dual.supergradient": lambda: dual.supergradient(PREPARED, PRED, PRED),
     "jaxht.validate": lambda: jaxht.validate(F, F, Sparse(), SOLVER, ks=[1, 2]).losses,
 }
 REAL = "objective must be real"
@@ -186,23 +218,6 @@ REFUSES = {
         F, Sparse(2), SOLVER, key=KEY, num_pairs=2
     ),
     "jaxht.inference.standard_errors": lambda: inference.standard_errors(F, FOUND.support, FOUND.x),
-    "jaxht.spectral.restricted_condition_number": lambda: spectral.restricted_condition_number(
-        F, 2
-    ),
-    "jaxht.spectral.restricted_smoothness": lambda: spectral.restricted_smoothness(F, 2),
-    "jaxht.spectral.restricted_step_size": lambda: spectral.restricted_step_size(F, 2),
-    "jaxht.objectives.dual.check_dual": lambda: dual.check_dual(F),
-    "jaxht.objectives.dual.conjugate_loss": lambda: dual.conjugate_loss(PREPARED),
-    "jaxht.objectives.dual.dual_point": lambda: dual.dual_point(PREPARED, SPACE, PRED),
-    "jaxht.objectives.dual.dual_variables": lambda: dual.dual_variables(PREPARED, PRED),
-    "jaxht.objectives.dual.primal_error": lambda: dual.primal_error(
-        PREPARED, FOUND.x, PRED, dual.column_bound(PREPARED)
-    ),
-    "jaxht.objectives.dual.rounding_unit": lambda: dual.rounding_unit(PREPARED, FOUND.x),
-    "jaxht.objectives.dual.strong_duality_margin": lambda: dual.strong_duality_margin(
-        PREPARED, SPACE, FOUND.x
-    ),
-    "jaxht.objectives.dual.supergradient": lambda: dual.supergradient(PREPARED, PRED, PRED),
 }
 
 

@@ -315,7 +315,7 @@ def time_steps(config: Config, n: Sequence[int], design: str, solver: str) -> Da
 def _time_steps_at(config: Config, n: int, design: str, solver: str) -> list[float]:
     drawn, solved = programs_for(config, design, solver, n)
     seconds = []
-    for rho in config.rho:
+    for rho in config.rho or []:
         K = phase_diagram.num_nonzeros(rho, n)
         k = jnp.minimum(K, largest_k(design, n, config.d))
         problem = drawn(k)

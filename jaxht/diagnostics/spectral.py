@@ -7,10 +7,10 @@ import jax.numpy as jnp
 
 from jaxht._loops import while_loop
 from jaxht._meshes import shard_automatically
-from jaxht._typing import Array, Numeric
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import check_real
+from jaxht.linalg.inner_products import real_dtype, real_products, real_vdot
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.objectives.objective import Objective
@@ -22,21 +22,27 @@ MAX_POWER_STEPS = 100
 
 @shard_automatically
 def largest_sparse_eigenvalue(
-    product: Callable[[Array], Array], diagonal: Array, s: Numeric, rtol: Numeric = 1e-4
+    product: Callable[[Array], Array],
+    diagonal: Array,
+    s: Numeric,
+    rtol: Numeric = 1e-4,
+    *,
+    dtype: ArrayDType | None = None,
 ) -> Array:
-    """Estimate ``lambda_max(B, s) = max { v'Bv : ||v|| = 1, ||v||_0 <= s }`` from below, by
+    """Estimate ``lambda_max(B, s) = max { v^H B v : ||v|| = 1, ||v||_0 <= s }`` from below, by
     truncated power steps.
 
-    ``v <- H_s(Bv) / ||H_s(Bv)||`` until v'Bv stops increasing, from the coordinate vectors of the
+    ``v <- H_s(Bv) / ||H_s(Bv)||`` until v^H B v stops increasing, from the coordinate vectors of the
     NUM_STARTS largest diagonal entries and from as many pseudo-random vectors; the best value is
     returned.
 
     Args:
-        product: a function v (d,) -> B v (d,), B symmetric positive semi-definite.
-        diagonal: (d,), the diagonal of B, or an approximation: it only chooses starts.
+        product: a function v (d,) -> B v (d,), B Hermitian positive semi-definite.
+        diagonal: (d,), real, the diagonal of B, or an approximation: it only chooses starts.
         s: sparsity, an integer >= 1, static or traced.
         rtol: the steps end when no start has increased by more, relative to its value; a scalar,
             traced.
+        dtype: of v, real or complex, static. None: that of the diagonal.
 
     Returns:
         A scalar, at most the true value, which it may miss: a heuristic, not a certificate.
@@ -54,15 +60,16 @@ def largest_sparse_eigenvalue(
     (d,) = diagonal.shape
     num_vertices = min(NUM_STARTS, d)
     largest = mask_to_indices(k_largest_mask(diagonal, num_vertices), num_vertices)
-    vertices = jax.nn.one_hot(largest, d, dtype=diagonal.dtype)
-    random = jax.random.normal(jax.random.key(0), (NUM_STARTS, d), diagonal.dtype)
+    dtype = diagonal.dtype if dtype is None else dtype
+    vertices = jax.nn.one_hot(largest, d, dtype=dtype)
+    random = jax.random.normal(jax.random.key(0), (NUM_STARTS, d), dtype)
 
     def truncate(rows):
         return jax.vmap(lambda row: _normalise(hard_threshold(row, s)))(rows)
 
     def evaluate(v):
         image = jax.vmap(product)(v)
-        return image, jnp.sum(v * image, axis=1)
+        return image, jnp.sum(real_products(v, image), axis=1)
 
     def step(carry):
         count, _, image, value = carry
@@ -81,15 +88,20 @@ def largest_sparse_eigenvalue(
 
 @shard_automatically
 def smallest_sparse_eigenvalue(
-    product: Callable[[Array], Array], diagonal: Array, s: Numeric
+    product: Callable[[Array], Array],
+    diagonal: Array,
+    s: Numeric,
+    *,
+    dtype: ArrayDType | None = None,
 ) -> Array:
     """Estimate ``lambda_min(B, s)`` from above, as ``c - lambda_max(c I - B, s)`` with c above all
     eigenvalues of B.
 
     Args:
-        product: a function v (d,) -> B v (d,), B symmetric positive semi-definite.
-        diagonal: (d,), the diagonal of B, or an approximation: it only chooses starts.
+        product: a function v (d,) -> B v (d,), B Hermitian positive semi-definite.
+        diagonal: (d,), real, the diagonal of B, or an approximation: it only chooses starts.
         s: sparsity, an integer >= 1, static or traced.
+        dtype: of v, as in :func:`largest_sparse_eigenvalue`.
 
     Returns:
         A scalar, at least the true value up to the rounding error of c: a heuristic, not a
@@ -105,10 +117,14 @@ def smallest_sparse_eigenvalue(
         >>> round(float(jaxht.spectral.smallest_sparse_eigenvalue(lambda v: diagonal * v, diagonal, 2)), 3)
         1.0
     """
-    c = SAFETY * largest_eigenvalue(product, diagonal.shape[0], diagonal.dtype)
+    dtype = diagonal.dtype if dtype is None else dtype
+    c = SAFETY * largest_eigenvalue(product, diagonal.shape[0], dtype)
     # c is large compared with the result, so the relative increase of the difference is small.
     rtol = 10 * machine_eps(diagonal)
-    return c - largest_sparse_eigenvalue(lambda v: c * v - product(v), c - diagonal, s, rtol)
+    largest = largest_sparse_eigenvalue(
+        lambda v: c * v - product(v), c - diagonal, s, rtol, dtype=dtype
+    )
+    return c - largest
 
 
 @shard_automatically
@@ -141,7 +157,8 @@ def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
         >>> round(float(jaxht.spectral.restricted_smoothness(f, 1)), 3)
         4.0
     """
-    return largest_sparse_eigenvalue(objective.majorant(), _diagonal(objective), s)
+    diagonal = _diagonal(objective)
+    return largest_sparse_eigenvalue(objective.majorant(), diagonal, s, dtype=objective.dtype)
 
 
 @shard_automatically
@@ -174,8 +191,8 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
     x = jnp.zeros(objective.shape, objective.dtype) if x is None else x
     product = objective.hessian(x, objective.predict(x))
     diagonal = _diagonal(objective)
-    top = largest_sparse_eigenvalue(product, diagonal, s)
-    bottom = smallest_sparse_eigenvalue(product, diagonal, s)
+    top = largest_sparse_eigenvalue(product, diagonal, s, dtype=objective.dtype)
+    bottom = smallest_sparse_eigenvalue(product, diagonal, s, dtype=objective.dtype)
     noise = objective.shape[0] * machine_eps(objective) * top
     is_positive = bottom > noise
     return jnp.where(is_positive, top / jnp.where(is_positive, bottom, 1), jnp.inf)
@@ -210,14 +227,13 @@ def restricted_step_size(objective: Objective, k: Numeric) -> Array:
 
 def _normalise(v: Array) -> Array:
     """Compute v / ||v||, without over- or underflow of the squares; 0 for v = 0."""
-    tiny = float(jnp.finfo(v.dtype).tiny)
+    tiny = float(jnp.finfo(real_dtype(v)).tiny)
     unit = v / jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny)
-    norm = jnp.sqrt(jnp.vdot(unit, unit))
+    norm = jnp.sqrt(real_vdot(unit, unit))
     return unit / jnp.where(norm > 0, norm, 1)
 
 
 def _diagonal(objective: Objective) -> Array:
-    check_real(objective)
     if len(objective.shape) != 1:
         raise ValueError(
             f"objective must be over vectors; its variable has shape {objective.shape}"

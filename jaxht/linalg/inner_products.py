@@ -20,6 +20,7 @@ __all__ = [
     "is_complex",
     "rankable",
     "real_dtype",
+    "real_products",
     "real_vdot",
     "squares",
 ]
@@ -63,6 +64,13 @@ def real_vdot(u: Array, v: Array) -> Array:
     """
     product = jnp.vdot(u, v)
     return product.real if is_complex(product) else product
+
+
+def real_products(u: Array, v: Array) -> Array:
+    """``Re(conj(u_i) v_i)``, entry by entry."""
+    if not is_complex(u):
+        return u * v
+    return u.real * v.real + u.imag * v.imag
 
 
 def squares(v: Array) -> Array:

@@ -18,7 +18,7 @@ def hard_threshold(z: Array, k: Numeric) -> Array:
     ``H_k(z) = argmin { ||x - z|| : ||x||_0 <= k }``.
 
     Args:
-        z: array of shape (..., d), any real dtype.
+        z: array of shape (..., d), real or complex.
         k: integer, static or traced, broadcastable to the leading shape; clipped to [0, d]. k = 0
             gives zero and k >= d the identity.
 
@@ -27,7 +27,7 @@ def hard_threshold(z: Array, k: Numeric) -> Array:
         infinity and is kept. The derivative with respect to ``z`` is the mask of the kept entries.
 
     Raises:
-        ValueError: for a complex, boolean or unsigned dtype.
+        ValueError: for a boolean or unsigned dtype.
 
     Cost: that of :func:`jaxht.selection.k_largest_mask`; independent of k.
 

@@ -27,6 +27,7 @@ from jaxht.linalg.counts import (
     is_wide,
     to_number,
 )
+from jaxht.linalg.inner_products import rankable
 from jaxht.linalg.threshold_search import mark_largest_of_many, mark_largest_of_vector
 
 __all__ = [
@@ -54,8 +55,8 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     then by rising index.
 
     Args:
-        z: floating (float16, bfloat16, float32, float64) or signed integer array of shape (..., d),
-            d >= 1.
+        z: floating (float16, bfloat16, float32, float64), complex or signed integer array of shape
+            (..., d), d >= 1.
         k: integer, Python or traced, broadcastable to the leading shape of ``z``; clipped to [0,
             d].
 
@@ -64,7 +65,7 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
         last axis.
 
     Raises:
-        ValueError: for a complex, boolean or unsigned dtype.
+        ValueError: for a boolean or unsigned dtype.
 
     Cost: from 2^22 entries on four to six counting passes, rarely more, beside a sample of at most
     a thousandth; with fewer entries at most 16 in float32 (8 in half precision, 32 in float64),
@@ -82,7 +83,7 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
         [False, True, False, True]
     """
     *lanes, d = z.shape
-    z = lax.stop_gradient(z)
+    z = rankable(lax.stop_gradient(z))
     count = tuple(jnp.broadcast_to(digit, lanes) for digit in clip_count(k, d))
     if d < LONG:
         return mark_largest((z,), count)[0]

@@ -102,6 +102,8 @@ class DualAscent(Solver):
     diminishing: bool
     debias: bool
 
+    takes_complex = True
+
     def start(
         self, objective: LinearModel, constraint: Constraint, x0: Array
     ) -> tuple[Iterate, Ascent, Bounds, Info]:
@@ -120,7 +122,8 @@ class DualAscent(Solver):
         )
         point = jax.tree.map(lambda leaf: leaf[0], points)
         bounds = Bounds(floor=points.value[1], columns=columns)
-        scale = jnp.asarray(1 if self.step_size is None else self.step_size, objective.dtype)
+        eta = 1 if self.step_size is None else self.step_size
+        scale = jnp.asarray(eta, objective.real_dtype)
         ascent = Ascent(point, point, scale, jnp.zeros((), jnp.int32))
         status = jnp.where(objective.penalty > 0, Status.RUNNING, Status.NO_DUAL)
         gap = duality_gap(objective, iterate, point, bounds)
@@ -221,7 +224,7 @@ class DIHT(DualAscent):
     ) -> Step[DualState]:
         """Compute alpha from x0."""
         iterate, ascent, bounds, info = self.start(objective, constraint, x0)
-        coupling = jnp.zeros((), objective.dtype)
+        coupling = jnp.zeros((), objective.real_dtype)
         if self.step_size is None:
             coupling = objective.gram_norm() / objective.penalty
         zero = jnp.zeros((), jnp.int32)
@@ -335,7 +338,7 @@ class SDIHT(DualAscent):
         b = self.batch_size
         loss = conjugate_loss(objective)
         num_blocks = len(state.couplings)
-        shares = objective.weight(jnp.ones(n, objective.dtype))
+        shares = objective.weight(jnp.ones(n, objective.real_dtype))
         take = functools.partial(jnp.take, mode="clip")
 
         def update(i, carry):

@@ -141,7 +141,7 @@ class UnitCurvatureLoss(ScalarLoss):
 
     def conjugate_curvature(self, a: Array, y: Array) -> Array:
         """1."""
-        return jnp.ones_like(a)
+        return jnp.ones_like(a.real)
 
 
 class MarginLoss(ScalarLoss):

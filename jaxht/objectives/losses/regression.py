@@ -7,6 +7,7 @@ from jax.scipy.special import xlogy
 from jaxht._checks import known_values
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
+from jaxht.linalg.inner_products import real_products, squares
 from jaxht.objectives.losses.likelihoods import gamma_deviance, gaussian_deviance
 from jaxht.objectives.losses.loss import ScalarLoss, UnitCurvatureLoss, squared_distance
 
@@ -15,7 +16,7 @@ __all__ = ["GammaLoss", "HuberLoss", "PoissonLoss", "SquaredLoss"]
 
 @pytree
 class SquaredLoss(UnitCurvatureLoss):
-    """``l(u; y) = (u - y)^2 / 2`` for real targets y.
+    """``l(u; y) = |u - y|^2 / 2`` for real or complex targets y.
 
     Source: Shen & Li 2018, (3.1).
 
@@ -43,8 +44,8 @@ class SquaredLoss(UnitCurvatureLoss):
         return jnp.ones_like(u.real)
 
     def conjugate(self, a: Array, y: Array) -> Array:
-        """``a^2 / 2 + a y``."""
-        return a**2 / 2 + a * y
+        """``|a|^2 / 2 + Re(conj(a) y)``."""
+        return squares(a) / 2 + real_products(a, y)
 
     def within(self, a: Array, y: Array) -> Array:
         """a itself."""
