@@ -70,7 +70,8 @@ class Config(BaseConfig):
     # runs of a stochastic solver with the settings chosen, none of them that by which they are
     # chosen
     num_seeds: Count
-    # choice_seeds: runs of a stochastic solver by whose mean end its settings are chosen
+    # choice_seeds: runs of a stochastic solver by whose mean end its settings are chosen, among the
+    # FINALISTS that end lowest in the first of these
     choice_seeds: Count = 1
     batch_size: Count  # of SG-HT and SVRG-HT
     points: Count  # how often the objective of SG-HT is recorded
@@ -85,6 +86,10 @@ class Config(BaseConfig):
         if len(self.k) != len(self.datasets):
             raise ValueError("k must have one entry for each data set")
         return self
+
+
+# Settings of a solver that are run with all keys of the choice: the lowest with the first one.
+FINALISTS = 5
 
 
 class Row(NamedTuple):
@@ -173,48 +178,57 @@ class Task(tasks.Task):
         return result, Dataset(curve, {"point": np.arange(len(curve["ifo"][1]))})
 
     def choose(self, row: Row, piece: Piece) -> Dataset:
-        """Run a solver with all its settings: which of them ends lowest within each budget, and the
-        lowest x."""
-
-        def end(setting: Sequence[float]) -> Dataset:
-            first = jax.random.key(self.seed)
-            keys = [first]
-            if row.build(1.0, *setting[1:]).needs_key:
-                # Beyond those of the runs that are shown.
-                later = range(1000, 1000 + self.config.choice_seeds - 1)
-                keys += [jax.random.fold_in(first, number) for number in later]
-            runs = [self.run(row, setting, key) for key in keys]
-            result = min((result for result, _ in runs), key=lambda result: float(result.value))
-            each = [
-                [float(within(curve, self.n * passes).value[-1]) for passes in self.passes]
-                for _, curve in runs
-            ]
-            ends = np.mean(each, axis=0)
-            # A run without a finite value counts as one that has stayed at 0, and is never the
-            # lowest.
-            value, x = (
-                (result.value, result.x)
-                if np.isfinite(result.value)
-                else (math.inf, np.zeros(result.x.shape))
-            )
-            return Dataset(
-                {"ends": ("passes", ends), "x": ("entry", np.ravel(x)), "x_value": float(value)}
-            )
-
+        """Find the settings of a solver that end lowest within each budget, and the lowest x: all
+        are run with one key, and the lowest FINALISTS of them with the others, too."""
         settings = list(product(self.config.factors, row.growth, row.momentum))
-        found = [
-            piece("-".join(f"{number:g}" for number in setting), partial(end, setting))
-            for setting in settings
-        ]
-        ends = np.stack([each.ends for each in found])
-        best = np.argmin(np.nan_to_num(ends, nan=np.inf, posinf=np.inf), axis=0)
+        keys = self.choice_keys(row, settings[0])
+
+        def run_with(setting: Sequence[float], keys: Sequence[Any], name: str) -> Dataset:
+            label = "-".join(f"{number:g}" for number in setting) + name
+            return piece(label, partial(self.end, row, setting, keys))
+
+        found = [run_with(setting, keys[:1], "") for setting in settings]
+        ends = np.stack([each.ends for each in found])  # settings x budgets
+        if len(keys) > 1:
+            finalists = np.unique(np.argsort(ends, axis=0)[:FINALISTS])
+            again = [run_with(settings[place], keys[1:], "-again") for place in finalists]
+            others = np.stack([each.ends for each in again])
+            means = np.full_like(ends, math.inf)
+            means[finalists] = (ends[finalists] + (len(keys) - 1) * others) / len(keys)
+            ends = means
+            found += again
         lowest = min(found, key=lambda each: float(each.x_value))
-        chosen = {"setting": (("passes", "name"), np.asarray(settings)[best])}
+        chosen = np.asarray(settings)[np.argmin(ends, axis=0)]
         return (
             lowest.drop_vars("ends")
-            .assign(chosen)
+            .assign(setting=(("passes", "name"), chosen))
             .assign_coords(passes=self.passes, name=list(SETTING))
         )
+
+    def choice_keys(self, row: Row, setting: Sequence[float]) -> list[Any]:
+        """Return the keys of the runs by which settings are chosen, none of them of a run that is
+        shown."""
+        first = jax.random.key(self.seed)
+        if not row.build(1.0, *setting[1:]).needs_key:
+            return [first]
+        later = range(1000, 1000 + self.config.choice_seeds - 1)
+        return [first, *(jax.random.fold_in(first, number) for number in later)]
+
+    def end(self, row: Row, setting: Sequence[float], keys: Sequence[Any]) -> Dataset:
+        """Run a solver with each key: the mean objective at the end of each budget, infinite where
+        a run has no finite value, and the lowest x."""
+        runs = [self.run(row, setting, key) for key in keys]
+        result = min((result for result, _ in runs), key=lambda result: float(result.value))
+        each = [
+            [float(within(curve, self.n * passes).value[-1]) for passes in self.passes]
+            for _, curve in runs
+        ]
+        ends = np.nan_to_num(np.mean(each, axis=0), nan=math.inf, posinf=math.inf)
+        # A run without a finite value counts as one that has stayed at 0, and is never the lowest.
+        has_value = np.isfinite(result.value)
+        value = float(result.value) if has_value else math.inf
+        x = result.x if has_value else np.zeros(result.x.shape)
+        return Dataset({"ends": ("passes", ends), "x": ("entry", np.ravel(x)), "x_value": value})
 
     def shown(self, row: Row, choice: Dataset, piece: Piece) -> Dataset:
         """Run a solver with the settings chosen, with other keys: the objective and its cost at
