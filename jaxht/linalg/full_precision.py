@@ -78,7 +78,7 @@ def _matmul_by_parts(a: Array, b: Array) -> Array:
         return _matmul_by_parts(a, b[:, None])[..., 0]
     if a.shape[-2] >= b.shape[-1]:
         return _join_columns(_matmul(_above(a.real, a.imag), _beside(b.real, b.imag)))
-    return _join_rows(_matmul(_above(*_rows_of_parts(a)), _above(b.real, b.imag)))
+    return join_parts(_matmul(_above(*_rows_of_parts(a)), _above(b.real, b.imag)))
 
 
 def stack_parts(a: Array) -> Array | None:
@@ -89,8 +89,8 @@ def stack_parts(a: Array) -> Array | None:
 
 
 def join_parts(parts: Array) -> Array:
-    """The complex matrix (n, d) of a real part above an imaginary part, (2 n, d)."""
-    return lax.complex(*jnp.split(parts, 2))
+    """The complex matrix (..., n, d) of a real part above an imaginary part, (..., 2 n, d)."""
+    return lax.complex(*jnp.split(parts, 2, axis=-2))
 
 
 def times_vector(parts: Array, v: Array) -> Array:
@@ -104,7 +104,7 @@ def times_vector(parts: Array, v: Array) -> Array:
 
 def vector_times(parts: Array, v: Array) -> Array:
     """``v A``, from the parts (2 n, d) of A and v."""
-    return _join_rows(_matmul(jnp.stack(_rows_of_parts(v)), parts))[0]
+    return join_parts(_matmul(jnp.stack(_rows_of_parts(v)), parts))[0]
 
 
 def _above(real: Array, imag: Array) -> Array:
@@ -125,10 +125,6 @@ def _join_columns(products: Array) -> Array:
     upper, lower = jnp.split(products, 2, axis=-2)
     (a, b), (c, d) = jnp.split(upper, 2, axis=-1), jnp.split(lower, 2, axis=-1)
     return lax.complex(a - d, b + c)
-
-
-def _join_rows(parts: Array) -> Array:
-    return lax.complex(*jnp.split(parts, 2, axis=-2))
 
 
 def machine_eps(x: Any) -> float:
