@@ -101,7 +101,11 @@ SOLVERS = {
     "PHT": Row(lambda f, k: jaxht.PHT(r=1), "PHT, $r = 1$", COORDINATE, gathers=True),
     "CoSaMP": Row(lambda f, k: jaxht.CoSaMP(), "CoSaMP", "$k = K$", gathers=True),
     "CSMPSP": Row(
-        lambda f, k: jaxht.CoSaMP(expand=1), "CSMPSP", "CoSaMP, $k$ entries added", gathers=True
+        lambda f, k: jaxht.CoSaMP(expand=1),
+        "CSMPSP",
+        "CoSaMP, $k$ entries added",
+        gathers=True,
+        passes=10,  # least squares on 2 k columns
     ),
     "SP": Row(lambda f, k: jaxht.SubspacePursuit(), "subspace pursuit", "$k = K$", gathers=True),
     "GraSP": Row(lambda f, k: jaxht.GraSP(), "GraSP", "debiased", gathers=True),
