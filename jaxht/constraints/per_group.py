@@ -71,11 +71,13 @@ class SparsePerGroup(Sparse):
         keep = self.keep
         if keep is None:
             return prepared
-        known = [known_values(v) for v in (keep, self.groups, self.per_group)]
-        if any(value is None for value in known):
+        mask = known_values(keep)
+        groups = known_values(self.groups)
+        per_group = known_values(self.per_group)
+        if mask is None or groups is None or per_group is None:
             return prepared.trim_keep()
-        mask, groups, per_group = (np.asarray(value) for value in known)
-        if np.any(np.bincount(groups[mask], minlength=filled.num_groups or 0) > per_group):
+        num_kept = np.bincount(groups[mask], minlength=filled.num_groups or 0)
+        if np.any(num_kept > per_group):
             raise ValueError("keep must mark at most per_group entries of each group")
         return prepared
 
@@ -87,27 +89,34 @@ class SparsePerGroup(Sparse):
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and its support."""
-        support = self._select(super().ranks(z), self.k, self.k_max)
-        return jnp.where(support.mask, clip(z, self.bounds), 0), support
+        ranks = super().ranks(z)
+        support = self._select(ranks, self.k, self.k_max)
+        return support.restrict(clip(z, self.bounds)), support
 
     def ranks(self, z: Array) -> Array:
         """Those of :class:`jaxht.Sparse`, and 0 beyond the N_g largest of a group."""
-        return self._rank(super().ranks(z))[0]
+        ranks, _ = self._rank(super().ranks(z))
+        return ranks
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, of each group at most as many
         times N_g as ``size`` is times k, rounded up."""
         times = -(-size // jnp.maximum(self.k, 1))
-        return self._select(rankable(self.feasible_direction(direction)), size, size_max, times)
+        feasible = self.feasible_direction(direction)
+        return self._select(rankable(feasible), size, size_max, times)
 
     @property
     def limit(self) -> Numeric:
         """The smaller of k, k_max, and what the groups allow in all."""
-        return jnp.minimum(super().limit, self.capacity(jnp.ones(jnp.shape(self.groups), bool)))
+        limit = super().limit
+        everything = jnp.ones(jnp.shape(self.groups), bool)
+        return jnp.minimum(limit, self.capacity(everything))
 
     def capacity(self, among: Array) -> Array:
         """How many of some entries may be selected together."""
-        return jnp.sum(jnp.minimum(self._count(among), self._most), dtype=jnp.int32)
+        counts = self._count(among)
+        allowed = jnp.minimum(counts, self._most)
+        return jnp.sum(allowed, dtype=jnp.int32)
 
     def allows(self, selected: Array) -> Array:
         """Whether at most N_g of each group are selected."""
@@ -116,21 +125,26 @@ class SparsePerGroup(Sparse):
     def joinable(self, selected: Array) -> Array:
         """The entries that are not selected, of groups with fewer than N_g that are."""
         has_room = self._count(selected) < self._most
-        return ~selected & has_room[self.groups].reshape(selected.shape)
+        is_open = has_room[self.groups]
+        return ~selected & is_open.reshape(selected.shape)
 
     def leavable(self, selected: Array, entering: Array) -> Array:
         """The selected entries of the group that is joined if it is full, else all of them."""
         joined = self._count(entering) > 0
-        is_full = joined & (self._count(selected) >= self._most)
-        is_of_group = joined[self.groups].reshape(selected.shape)
-        return selected & (is_of_group | ~jnp.any(is_full))
+        counts = self._count(selected)
+        is_full = joined & (counts >= self._most)
+        in_group = joined[self.groups].reshape(selected.shape)
+        return selected & (in_group | ~jnp.any(is_full))
 
     def exchangeable(self, selected: Array, slots: Array) -> Array:
         """Whether entry i fits in once that of slot s has left, bool (slots, entries)."""
         groups = self.groups.ravel()
         counts = self._count(selected)[groups]
-        is_same = gather(1 + groups, slots)[:, None] == 1 + groups[None]
-        return counts[None] - is_same.astype(jnp.int32) < self._most[groups][None]
+        left = gather(1 + groups, slots)
+        is_same = left[:, None] == 1 + groups[None]
+        rest = counts[None] - is_same.astype(jnp.int32)
+        most = self._most[groups]
+        return rest < most[None]
 
     def select(self, scores: Array, k: Numeric) -> Array:
         """The k entries of the largest scores that may be selected together."""
@@ -146,18 +160,16 @@ class SparsePerGroup(Sparse):
         """This constraint with further coordinates, each a group of its own."""
         padded: Any = super().pad(shape, num_added)
         first: Any = self.num_groups
-        num_entries = num_added * math.prod(shape[1:])
-        added = np.arange(first, first + num_entries, dtype=np.int32)
+        added_shape = (num_added, *shape[1:])
+        num_groups = first + math.prod(added_shape)
+        added = np.arange(first, num_groups, dtype=np.int32)
         per_group: Any = self.per_group
         if np.ndim(per_group):
-            per_group = np.append(np.asarray(per_group, np.int32), np.ones(num_entries, np.int32))
+            per_group = np.asarray(per_group, np.int32)
+            per_group = np.append(per_group, np.ones_like(added))
         groups = np.asarray(self.groups, np.int32)
-        return replace(
-            padded,
-            groups=np.concatenate([groups, added.reshape(num_added, *shape[1:])]),
-            per_group=per_group,
-            num_groups=first + num_entries,
-        )
+        groups = np.concatenate([groups, added.reshape(added_shape)])
+        return replace(padded, groups=groups, per_group=per_group, num_groups=num_groups)
 
     def _check_groups(self, shape: tuple[int, ...]) -> int:
         """The number of groups."""
@@ -187,24 +199,28 @@ class SparsePerGroup(Sparse):
     @property
     def _most(self) -> Array:
         """N_g, (num_groups,)."""
-        return jnp.broadcast_to(jnp.asarray(self.per_group, jnp.int32), (self.num_groups,))
+        per_group = jnp.asarray(self.per_group, jnp.int32)
+        return jnp.broadcast_to(per_group, (self.num_groups,))
 
     def _count(self, mask: Array) -> Array:
         """The number of entries of each group in a mask, (num_groups,)."""
         marked = mask.ravel().astype(jnp.int32)
-        return jax.ops.segment_sum(marked, jnp.ravel(self.groups), self.num_groups)
+        groups = jnp.ravel(self.groups)
+        return jax.ops.segment_sum(marked, groups, self.num_groups)
 
     def _largest_of_each(self, z: Array, times: Numeric = 1) -> Array:
         """The entries that are among the ``times`` N_g largest of their group."""
         groups = jnp.ravel(self.groups)
         most = times * self._most[groups]
-        return mark_in_groups(z.ravel(), groups, most).reshape(z.shape)
+        marked = mark_in_groups(z.ravel(), groups, most)
+        return marked.reshape(z.shape)
 
     def _rank(self, z: Array, times: Numeric = 1) -> tuple[Array, Array]:
         """|z|, above 0 where an entry is allowed, and 0 elsewhere; and which are allowed."""
         allowed = self._largest_of_each(z, times)
         tiny = float(jnp.finfo(z.dtype).tiny)
-        return jnp.where(allowed, jnp.maximum(jnp.abs(z), tiny), 0), allowed
+        sizes = jnp.maximum(jnp.abs(z), tiny)
+        return jnp.where(allowed, sizes, 0), allowed
 
     def _select(self, z: Array, k: Numeric, k_max: int | None, times: Numeric = 1) -> Support:
         ranks, allowed = self._rank(z, times)
@@ -220,4 +236,5 @@ def _known_capacity(constraint: SparsePerGroup) -> int | None:
     if groups is None or most is None:
         return None
     sizes = np.bincount(groups.ravel(), minlength=constraint.num_groups or 0)
-    return int(np.sum(np.minimum(sizes, most)))
+    allowed = np.minimum(sizes, most)
+    return int(np.sum(allowed))

@@ -1,6 +1,7 @@
 """Sparse vectors and matrices."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -75,14 +76,11 @@ class Sparse(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""
         k_max = check_sparsity(self.k, self.k_max, math.prod(shape), self.keep, shape)
-        prepared = replace(self, k_max=k_max)
-        if self.nonnegative or self.bounds is not None:
-            bounds = None
-        if self.nonnegative or self.bounds is not None:
-            bounds = fill_bounds(self.bounds, self.nonnegative, shape)
-            prepared = replace(prepared, bounds=bounds)
-        is_known = known_values(self.k) is not None and known_values(self.keep) is not None
-        return prepared if is_known else prepared.with_k(self.k)
+        bounds = fill_bounds(self.bounds, self.nonnegative, shape)
+        prepared = replace(self, k_max=k_max, bounds=bounds)
+        if known_values(self.k) is None or known_values(self.keep) is None:
+            return prepared.with_k(self.k)
+        return prepared
 
     def with_k(self, k: Numeric) -> "Sparse":
         """This constraint, prepared, with another k; of more coordinates in ``keep`` than that, the
@@ -90,8 +88,10 @@ class Sparse(SelectionConstraint):
         changed = replace(self, k=k)
         if self.keep is None:
             return changed
-        first = k_largest_mask(jnp.ravel(self.keep).astype(jnp.int32), changed.limit)
-        return replace(changed, keep=self.keep & first.reshape(self.keep.shape))
+        kept = jnp.ravel(self.keep).astype(jnp.int32)
+        first = k_largest_mask(kept, changed.limit)
+        first = first.reshape(self.keep.shape)
+        return replace(changed, keep=self.keep & first)
 
     def num_items(self, shape: tuple[int, ...]) -> int:
         """The number of entries."""
@@ -101,25 +101,30 @@ class Sparse(SelectionConstraint):
         """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank
         above all others."""
         support = self._largest(self.ranks(z), self.k, self.k_max)
-        return jnp.where(support.mask, clip(z, self.bounds), 0), support
+        return support.restrict(clip(z, self.bounds)), support
 
     def ranks(self, z: Array) -> Array:
         """z, or what is gained by clipping its entries to the bounds, the root of it."""
-        return rank_first(self.keep, root_gains(z, self.bounds))
+        gains = root_gains(z, self.bounds)
+        return rank_first(self.keep, gains)
 
     def support_of(self, x: Array) -> Support:
         """``supp(x)``, and the coordinates of ``keep``."""
-        return self.support((x != 0) | self.always_active)
+        is_nonzero = x != 0
+        return self.support(is_nonzero | self.always_active)
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, among those that stay within the
         bounds from 0."""
-        return self._largest(rankable(self.feasible_direction(direction)), size, size_max)
+        feasible = self.feasible_direction(direction)
+        return self._largest(rankable(feasible), size, size_max)
 
     @property
     def always_active(self) -> Array:
         """``keep``."""
-        return jnp.zeros((), bool) if self.keep is None else self.keep
+        if self.keep is None:
+            return jnp.zeros((), bool)
+        return self.keep
 
     def active(self, x: Array) -> Array:
         """``supp(x)``, and the coordinates of ``keep``."""
@@ -138,10 +143,10 @@ class Sparse(SelectionConstraint):
         differ."""
 
         def take(v):
-            return v if v is None or jnp.ndim(v) == 0 else v[indices]
+            is_scalar = v is None or jnp.ndim(v) == 0
+            return v if is_scalar else v[indices]
 
-        bounds = None if self.bounds is None else tuple(map(take, self.bounds))
-        return replace(self, keep=take(self.keep), bounds=bounds)
+        return self._map_entries(take)
 
     def pad(self, shape: tuple[int, ...], num_added: int) -> "Sparse":
         """This constraint with further coordinates, that are not kept and whose bounds are 0."""
@@ -149,12 +154,20 @@ class Sparse(SelectionConstraint):
         def pad(v: Any) -> Any:
             return pad_rows(v, shape, num_added)
 
-        bounds = None if self.bounds is None else tuple(map(pad, self.bounds))
-        return replace(self, keep=pad(self.keep), bounds=bounds)
+        return self._map_entries(pad)
+
+    def _map_entries(self, change: Callable[[Any], Any]) -> "Sparse":
+        """This constraint with other arrays of what is given for each entry."""
+        bounds = self.bounds
+        if bounds is not None:
+            lower, upper = bounds
+            bounds = change(lower), change(upper)
+        return replace(self, keep=change(self.keep), bounds=bounds)
 
     def _largest(self, z: Array, k: Numeric, k_max: int | None) -> Support:
         if k_max is not None:
             k_max = min(k_max, z.size)
             k = jnp.minimum(k, k_max)
-        mask = k_largest_mask(z.ravel(), k).reshape(z.shape)
-        return Support(mask, bounds=self.bounds, k_max=k_max, ndim=z.ndim)
+        largest = k_largest_mask(z.ravel(), k)
+        mask = largest.reshape(z.shape)
+        return Support(mask, self.bounds, k_max, z.ndim)

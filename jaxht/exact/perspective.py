@@ -55,7 +55,8 @@ def perspective_prox(
 
     Source: for Sparse without bounds Argyriou, Foygel & Srebro 2012, the k-support norm.
     """
-    v = constraint.feasible_direction(jnp.where(spread(constraint, node.excluded), 0, v))
+    is_excluded = spread(constraint, node.excluded)
+    v = constraint.feasible_direction(jnp.where(is_excluded, 0, v))
     a = constraint.scores(v)
     free = ~(node.included | node.excluded)
     most = None
@@ -65,14 +66,22 @@ def perspective_prox(
 
     def shares(root):
         """z for tau = 1 / root^2; for infinite root of a without bounds 1."""
-        z = jnp.where(a > 0, a * (jnp.sqrt(scale / 2) * root) - scale, 0)
+        is_nonzero = a > 0
+        slope = jnp.sqrt(scale / 2) * root
+        z = jnp.where(is_nonzero, a * slope - scale, 0)
         if most is not None:
-            u = jnp.where(jnp.isfinite(most) & (most > 0), most, 1)
+            is_bounded = jnp.isfinite(most) & (most > 0)
+            u = jnp.where(is_bounded, most, 1)
             tau = 1 / root**2
             capped = (a - scale * u / 2 - tau / u) / u
             is_capped = 2 * tau >= scale * most**2
-            z = jnp.where(is_capped, jnp.where(most > 0, capped, 0), z)
-        return jnp.where(free, jnp.clip(z, 0, 1), 0)
+            capped = jnp.where(most > 0, capped, 0)
+            z = jnp.where(is_capped, capped, z)
+        z = jnp.clip(z, 0, 1)
+        return jnp.where(free, z, 0)
+
+    def excess(root):
+        return jnp.sum(shares(root)) - left
 
     left = constraint.limit - jnp.sum(node.included)
     precision = jnp.finfo(a.dtype)
@@ -80,14 +89,15 @@ def perspective_prox(
     # Where all z are 0.
     start = jnp.sqrt(2 * scale) / jnp.maximum(largest, float(precision.tiny))
     atol = max(SUM_RTOL, 8 * float(precision.eps)) * left
-    found = find_root(lambda root: jnp.sum(shares(root)) - left, start, atol)
-    all_fit = jnp.sum(free & (a > 0)) <= left
-    root = jnp.where(all_fit, jnp.inf, found)
+    root = find_root(excess, start, atol)
+    num_free = jnp.sum(free & (a > 0))
+    root = jnp.where(num_free <= left, jnp.inf, root)
     z = jnp.where(node.included, 1, shares(root))
     norms = a * z / jnp.where(z > 0, z + scale, 1)
     if most is not None:
         norms = jnp.where(z > 0, jnp.minimum(norms, z * most), 0)
-    x = v * spread(constraint, norms / jnp.where(a > 0, a, 1))
+    shrinkage = norms / jnp.where(a > 0, a, 1)
+    x = v * spread(constraint, shrinkage)
     if constraint.bounds is not None and not constraint.selects_entries:
         x = jnp.clip(x, *constraint.bounds)
         norms = constraint.scores(x)
@@ -119,24 +129,38 @@ def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> 
     def step(b):
         has_high = jnp.isfinite(b.high)
         width = jnp.where(has_high, b.high - b.low, 1)
-        share = jnp.clip(-b.at_low / (b.at_high - b.at_low), 0.01, 0.99)
-        x = jnp.where(has_high, b.low + share * width, 2 * b.low)
+        share = -b.at_low / (b.at_high - b.at_low)
+        share = jnp.clip(share, 0.01, 0.99)
+        inner = b.low + share * width
+        x = jnp.where(has_high, inner, 2 * b.low)
         value = function(x)
         below = value <= 0
         # The value at an end that stays once more is halved.
-        factor = jnp.where(below == (b.value <= 0), 0.5, 1.0)
+        was_below = b.value <= 0
+        factor = jnp.where(below == was_below, 0.5, 1.0)
         return Bracket(
-            b.count + 1,
-            x,
-            value,
+            count=b.count + 1,
+            x=x,
+            value=value,
             low=jnp.where(below, x, b.low),
             at_low=jnp.where(below, value, factor * b.at_low),
             high=jnp.where(below, b.high, x),
             at_high=jnp.where(below, factor * b.at_high, value),
         )
 
-    inf = jnp.full_like(start, jnp.inf)
+    def goes_on(b):
+        is_far = jnp.abs(b.value) > atol
+        return is_far & (b.count < MAX_TRIES)
+
+    unknown = jnp.full_like(start, jnp.inf)
     value = function(start)
-    begin = Bracket(jnp.zeros((), jnp.int32), start, value, start, value, inf, inf)
-    goes_on = lambda b: (jnp.abs(b.value) > atol) & (b.count < MAX_TRIES)  # noqa: E731
+    begin = Bracket(
+        count=jnp.zeros((), jnp.int32),
+        x=start,
+        value=value,
+        low=start,
+        at_low=value,
+        high=unknown,
+        at_high=unknown,
+    )
     return while_loop(goes_on, step, begin).x

@@ -44,10 +44,10 @@ class PlannedPursuit(Growth):
     @classmethod
     def of(cls, objective: LeastSquares, support: Support) -> "PlannedPursuit":
         """Plan the steps from a support to one of k_max coordinates. Cost: that of k_max steps."""
-        f = objective
-        penalty = ridge_per_sample(f, ())
+        penalty = ridge_per_sample(objective, ())
         first = support.require_indices()
-        return cls(*_plan(f.design.dense_array, f.target, penalty, first))
+        A = objective.design.dense_array
+        return cls(*_plan(A, objective.target, penalty, first))
 
     def derivative_scores(self, problem: Any, selected: Array, x: Array, pred: Array) -> Array:
         """1 for the coordinate of the largest derivative, 0 for the others. Cost: nothing."""
@@ -76,9 +76,13 @@ def _plan_lane(array: Array, y: Array, penalty: Array, first: Array) -> tuple[Ar
 
     def select(step, carry):
         qr, plan = carry
-        sizes = jnp.where(qr.mask, -1, jnp.abs(f.design.rmatvec(qr.residual)))
-        item = jnp.where(first[step] < d, first[step], jnp.argmax(sizes).astype(jnp.int32))
-        qr = qr.add(f, Support(qr.mask | (index == item), k_max=k_max))
+        derivatives = f.design.rmatvec(qr.residual)
+        sizes = jnp.where(qr.mask, -1, jnp.abs(derivatives))
+        given = first[step]
+        largest = jnp.argmax(sizes).astype(jnp.int32)
+        item = jnp.where(given < d, given, largest)
+        mask = qr.mask | (index == item)
+        qr = qr.add(f, Support(mask, k_max=k_max))
         found = PlannedPursuit(
             order=plan.order.at[step].set(item),
             coefficients=plan.coefficients.at[step].set(qr.w),
@@ -86,18 +90,20 @@ def _plan_lane(array: Array, y: Array, penalty: Array, first: Array) -> tuple[Ar
         )
         return qr, found
 
+    residuals = jnp.zeros((k_max + 1, y.size), y.dtype)
     start = PlannedPursuit(
         order=jnp.full(k_max, d, jnp.int32),
         coefficients=jnp.zeros((k_max, k_max), y.dtype),
-        residuals=jnp.zeros((k_max + 1, y.size), y.dtype).at[0].set(y),
+        residuals=residuals.at[0].set(y),
     )
-    nothing = GrowingQR.of(f, Support(jnp.zeros(d, bool), k_max=k_max), scored=False)
-    _, plan = fori_loop(0, k_max, select, (nothing, start))
+    nothing = Support(jnp.zeros(d, bool), k_max=k_max)
+    qr = GrowingQR.of(f, nothing, scored=False)
+    _, plan = fori_loop(0, k_max, select, (qr, start))
     return plan.order, plan.coefficients, plan.residuals
 
 
-def _plan_in_turn(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Array]:
-    return list(map_lanes(_plan_lane, arrays, y, penalty, first))
+def _plan_in_turn(arrays: Array, *others: Array) -> list[Array]:
+    return list(map_lanes(_plan_lane, arrays, *others))
 
 
 def _plan_by_kernel(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Array]:
@@ -106,7 +112,8 @@ def _plan_by_kernel(arrays: Array, y: Array, penalty: Array, first: Array) -> li
     if not takes_pursuit(lanes, rows, k, d, arrays.dtype):
         return _plan_in_turn(arrays, y, penalty, first)
     grams = matmul(jnp.swapaxes(arrays, 1, 2), arrays)
-    duals = matmul(y.reshape(rows, lanes // rows, n), arrays).reshape(lanes, d)
+    targets = y.reshape(rows, lanes // rows, n)
+    duals = matmul(targets, arrays).reshape(lanes, d)
     return pursue(arrays, grams, y, duals, penalty, first)
 
 
