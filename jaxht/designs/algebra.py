@@ -5,6 +5,7 @@ Each takes a vector and the designs, as functions that are defined once, so that
 the same way share a compile.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,26 +18,22 @@ from jaxht.designs.design import Design
 from jaxht.linalg.inner_products import is_complex, squares
 
 
-def times(A: Design, x: Array) -> Array:
+def times(x: Array, A: Design) -> Array:
     """``A x``, with the real and the imaginary part as two columns where A alone is real."""
-    if is_complex(x) and not is_complex(A):
-        return _join(A.matvec(_parts(x)))
-    return A.matvec(x)
+    return _multiply(A.matvec, A, x)
 
 
-def adjoint_times(A: Design, r: Array) -> Array:
+def adjoint_times(r: Array, A: Design) -> Array:
     """``A^H r``, as :func:`times`."""
-    if is_complex(r) and not is_complex(A):
-        return _join(A.rmatvec(_parts(r)))
-    return A.rmatvec(r)
+    return _multiply(A.rmatvec, A, r)
 
 
-def _parts(v: Array) -> Array:
-    return jnp.stack([v.real, v.imag], axis=1)
-
-
-def _join(parts: Array) -> Array:
-    return lax.complex(parts[:, 0], parts[:, 1])
+def _multiply(product: Callable[[Array], Array], A: Design, v: Array) -> Array:
+    if is_complex(A) or not is_complex(v):
+        return product(v)
+    parts = jnp.stack([v.real, v.imag], axis=1)
+    images = product(parts)
+    return lax.complex(images[:, 0], images[:, 1])
 
 
 # ---- composition ----
@@ -44,12 +41,14 @@ def _join(parts: Array) -> Array:
 
 def compose(x: Array, A: Design, B: Design) -> Array:
     """``A B x``."""
-    return times(A, times(B, x))
+    image = times(x, B)
+    return times(image, A)
 
 
 def compose_adjoint(r: Array, A: Design, B: Design) -> Array:
     """``B^H A^H r``."""
-    return adjoint_times(B, adjoint_times(A, r))
+    image = adjoint_times(r, A)
+    return adjoint_times(image, B)
 
 
 def norms_of_composition(A: Any, B: Any) -> Array | None:
@@ -58,7 +57,8 @@ def norms_of_composition(A: Any, B: Any) -> Array | None:
     if is_isometry(A):
         return known_norms(B)
     norms = known_norms(A)
-    if norms is None or getattr(B, "product", None) is not scale_entries:
+    is_diagonal = getattr(B, "product", None) is scale_entries
+    if norms is None or not is_diagonal:
         return None
     (entries,) = B.args
     return jnp.abs(entries) * norms
@@ -69,22 +69,26 @@ def norms_of_composition(A: Any, B: Any) -> Array | None:
 
 def add(x: Array, A: Design, B: Design) -> Array:
     """``(A + B) x``."""
-    return times(A, x) + times(B, x)
+    left = times(x, A)
+    right = times(x, B)
+    return left + right
 
 
 def add_adjoint(r: Array, A: Design, B: Design) -> Array:
     """``(A + B)^H r``."""
-    return adjoint_times(A, r) + adjoint_times(B, r)
+    left = adjoint_times(r, A)
+    right = adjoint_times(r, B)
+    return left + right
 
 
 def scale(x: Array, A: Design, c: Array) -> Array:
     """``c A x``."""
-    return c * times(A, x)
+    return c * times(x, A)
 
 
 def scale_adjoint(r: Array, A: Design, c: Array) -> Array:
     """``(c A)^H r``."""
-    return c.conj() * adjoint_times(A, r)
+    return c.conj() * adjoint_times(r, A)
 
 
 def scale_entries(x: Array, entries: Array) -> Array:
@@ -100,24 +104,21 @@ def scale_entries_adjoint(r: Array, entries: Array) -> Array:
 # ---- adjoints ----
 
 
-def swap(r: Array, A: Design) -> Array:
-    """``A^H r``."""
-    return adjoint_times(A, r)
-
-
-def swap_adjoint(x: Array, A: Design) -> Array:
-    """``A x``."""
-    return times(A, x)
+#: ``A^H r`` as a product, and ``A x`` as its adjoint.
+swap = adjoint_times
+swap_adjoint = times
 
 
 def transpose(r: Array, A: Design) -> Array:
     """``A^T r``, without conjugates."""
-    return adjoint_times(A, r.conj()).conj()
+    image = adjoint_times(r.conj(), A)
+    return image.conj()
 
 
 def transpose_adjoint(x: Array, A: Design) -> Array:
     """``conj(A) x``."""
-    return times(A, x.conj()).conj()
+    image = times(x.conj(), A)
+    return image.conj()
 
 
 # ---- side by side, and one above the other ----
@@ -125,42 +126,59 @@ def transpose_adjoint(x: Array, A: Design) -> Array:
 
 def stack_rows(x: Array, *parts: Design) -> Array:
     """``(A_1 x, A_2 x, ...)``."""
-    return jnp.concatenate([times(A, x) for A in parts])
+    images = [times(x, A) for A in parts]
+    return jnp.concatenate(images)
 
 
 def stack_rows_adjoint(r: Array, *parts: Design) -> Array:
     """``sum_i A_i^H r_i``."""
-    pieces = _cut(r, [A.shape[0] for A in parts])
-    return sum(adjoint_times(A, piece) for A, piece in zip(parts, pieces, strict=True))  # type: ignore[return-value]
+    heights = [A.shape[0] for A in parts]
+    images = map(adjoint_times, _split(r, heights), parts)
+    return sum(images)  # type: ignore[return-value]
 
 
 def stack_columns(x: Array, *parts: Design) -> Array:
     """``sum_i A_i x_i``."""
-    pieces = _cut(x, [A.shape[1] for A in parts])
-    return sum(times(A, piece) for A, piece in zip(parts, pieces, strict=True))  # type: ignore[return-value]
+    widths = [A.shape[1] for A in parts]
+    images = map(times, _split(x, widths), parts)
+    return sum(images)  # type: ignore[return-value]
 
 
 def stack_columns_adjoint(r: Array, *parts: Design) -> Array:
     """``(A_1^H r, A_2^H r, ...)``."""
-    return jnp.concatenate([adjoint_times(A, r) for A in parts])
+    images = [adjoint_times(r, A) for A in parts]
+    return jnp.concatenate(images)
 
 
-def _cut(v: Array, sizes: list[int]) -> list[Array]:
-    return jnp.split(v, np.cumsum(sizes)[:-1].tolist())
+def _split(v: Array, sizes: list[int]) -> list[Array]:
+    ends = np.cumsum(sizes).tolist()
+    return jnp.split(v, ends[:-1])
 
 
 def norms_of_rows(parts: tuple[Any, ...]) -> Array | None:
     """The norms of the columns of designs one above the other, where those of all are known."""
-    norms = [known_norms(A) for A in parts]
-    known = [squares(each) for each in norms if each is not None]
-    return jnp.sqrt(sum(known)) if len(known) == len(parts) else None
+    norms = _norms_of_all(parts)
+    if norms is None:
+        return None
+    return jnp.sqrt(sum(map(squares, norms)))
 
 
 def norms_of_columns(parts: tuple[Any, ...]) -> Array | None:
     """The norms of the columns of designs side by side, where those of all are known."""
-    norms = [known_norms(A) for A in parts]
-    known = [each for each in norms if each is not None]
-    return jnp.concatenate(known) if len(known) == len(parts) else None
+    norms = _norms_of_all(parts)
+    if norms is None:
+        return None
+    return jnp.concatenate(norms)
+
+
+def _norms_of_all(parts: tuple[Any, ...]) -> list[Array] | None:
+    norms = []
+    for A in parts:
+        own = known_norms(A)
+        if own is None:
+            return None
+        norms.append(own)
+    return norms
 
 
 # ---- what is known of a design ----
@@ -168,20 +186,26 @@ def norms_of_columns(parts: tuple[Any, ...]) -> Array | None:
 
 def known_norms(A: Design) -> Array | None:
     """The norms of the columns where they cost no products, and no pass over a file."""
-    return A.column_norms() if A.has_column_norms and A.in_memory else None
+    if A.has_column_norms and A.in_memory:
+        return A.column_norms()
+    return None
 
 
 def common_dtype(*numbers: Any) -> ArrayDType:
     """The dtype that holds numbers of all these dtypes, or scalars: JAX's default float where all
     are integers."""
-    known = [
-        jax.dtypes.canonicalize_dtype(each) if isinstance(each, np.dtype) else each
-        for each in numbers
-    ]
+    known = []
+    for each in numbers:
+        if isinstance(each, np.dtype):
+            each = jax.dtypes.canonicalize_dtype(each)
+        known.append(each)
     dtype = jnp.result_type(*known)
-    return dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return dtype
+    return jnp.result_type(float)
 
 
 def is_isometry(A: Any) -> bool:
     """Whether the columns are known to be orthonormal."""
-    return getattr(getattr(A, "product", None), "is_isometry", False)
+    product = getattr(A, "product", None)
+    return getattr(product, "is_isometry", False)
