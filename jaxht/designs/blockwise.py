@@ -19,6 +19,12 @@ from jaxht.designs.design import Design
 #: A function of a block of decoded entries, entry by entry.
 Entrywise = Callable[[Array], Array]
 
+#: A product of a design with the columns of a matrix.
+Product = Callable[[Any, Array], Array]
+
+#: What :func:`loop` does with a block.
+Body = Callable[[Array, Array, Any], Any]
+
 
 def unchanged(block: Array) -> Array:
     """The entries themselves."""
@@ -51,19 +57,24 @@ class Coded(Design):
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d c, or that of the
         nonzeros of x."""
-        return _by_columns(_times, self, (x.T / self.scale).T)
+        scaled = (x.T / self.scale).T
+        return _by_columns(_times, self, scaled)
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d c."""
-        return (_by_columns(_transposed, self, r).T / self.scale).T
+        images = _by_columns(_transposed, self, r)
+        return (images.T / self.scale).T
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: n d."""
-        return self.transposed(weights[:, None], jnp.square)[:, 0] / self.scale**2
+        sums = self.transposed(weights[:, None], jnp.square)
+        return sums[:, 0] / self.scale**2
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: n d."""
-        return jnp.sqrt(self.times((1 / self.scale**2)[:, None], jnp.square)[:, 0])
+        weights = 1 / self.scale**2
+        squares = self.times(weights[:, None], jnp.square)
+        return jnp.sqrt(squares[:, 0])
 
     divides_columns = True
 
@@ -73,8 +84,8 @@ class Coded(Design):
 
     def fill_and_scale(self, indices: Array) -> tuple[Array, Array]:
         """``fill`` and ``scale`` of the columns at ``indices``; 1 where an index is d."""
-        fill = jnp.take(self.fill, indices, mode="fill", fill_value=1)
-        return fill, jnp.take(self.scale, indices, mode="fill", fill_value=1)
+        read = functools.partial(jnp.take, indices=indices, mode="fill", fill_value=1)
+        return read(self.fill), read(self.scale)
 
     def times(self, u: Array, entrywise: Entrywise = unchanged, skip: bool = False) -> Array:
         """``entrywise(A) u``, from (d, c) to (n, c), without the division by ``scale``.
@@ -88,16 +99,19 @@ class Coded(Design):
         raise NotImplementedError
 
 
-def _by_columns(product: Callable[[Any, Array], Array], A: Coded, u: Array) -> Array:
+def _by_columns(product: Product, A: Coded, u: Array) -> Array:
     """A product with a vector, or with the columns of a matrix, in the dtype that holds the numbers
     of both."""
     dtype = jnp.result_type(A.fill, u)
     A = replace(A, fill=A.fill.astype(dtype))
     u = u.astype(dtype)
-    return product(A, u[:, None])[:, 0] if u.ndim == 1 else product(A, u)
+    if u.ndim > 1:
+        return product(A, u)
+    image = product(A, u[:, None])
+    return image[:, 0]
 
 
-def loop(size: int, block: int, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
+def loop(size: int, block: int, body: Body, start: Any) -> Any:
     """``carry = body(first, new, carry)`` for blocks of ``block`` of ``size`` indices, from the
     index ``first`` on.
 
@@ -106,11 +120,14 @@ def loop(size: int, block: int, body: Callable[[Array, Array, Any], Any], start:
     """
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def step(i: Array, carry: Any) -> Any:
+    def step(i, carry):
         first = jnp.minimum(i * block, size - block)
-        return body(first, first + lax.iota(jnp.int32, block) >= i * block, carry)
+        indices = first + lax.iota(jnp.int32, block)
+        new = indices >= i * block
+        return body(first, new, carry)
 
-    return fori_loop(0, -(-size // block), step, start)
+    num_blocks = -(-size // block)
+    return fori_loop(0, num_blocks, step, start)
 
 
 def take(array: Array, first: Array, block: int) -> Array:
@@ -123,33 +140,43 @@ def put(array: Array, part: Array, first: Array) -> Array:
     return lax.dynamic_update_slice_in_dim(array, part, first, 0)
 
 
-def _product(plain: Callable[[Any, Array], Array], primal: Callable[[Any, Array], Array]) -> Any:
+def _product(plain: Product, primal: Product) -> Any:
     """A product with ``primal`` as its value and the derivatives of ``plain``, whose lanes become
     columns of u."""
     lanes = custom_vmap(primal)
 
     @lanes.def_vmap
-    def vmapped(axis_size: int, in_batched: list[Any], A: Any, u: Array) -> tuple[Array, bool]:
-        if any(jax.tree.leaves(in_batched[0])):
+    def vmapped(axis_size, in_batched, A, u):
+        A_batched, _ = in_batched
+        if any(jax.tree.leaves(A_batched)):
             axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
-            return jax.vmap(plain, in_axes=axes)(A, u), True
-        columns = jnp.moveaxis(u, 0, -1)
-        image = lanes(A, columns.reshape(len(columns), -1))
-        return jnp.moveaxis(image.reshape(len(image), *columns.shape[1:]), -1, 0), True
+            return jax.vmap(plain, axes)(A, u), True
+        u = jnp.moveaxis(u, 0, -1)
+        columns = u.reshape(len(u), -1)
+        images = lanes(A, columns)
+        images = images.reshape(len(images), *u.shape[1:])
+        return jnp.moveaxis(images, -1, 0), True
 
     product = jax.custom_jvp(lanes)
 
     @functools.partial(product.defjvp, symbolic_zeros=True)
-    def jvp(primals: tuple, tangents: tuple) -> tuple[Array, Any]:
+    def jvp(primals, tangents):
         A, u = primals
         dA, du = tangents
+
+        def of_u(u):
+            return plain(A, u)
+
+        def of_fill(fill):
+            return plain(replace(A, fill=fill), u)
+
         terms = []  # of `jax.linearize`, since JAX 0.7 cannot transpose a loop of a rule as it is
         if not isinstance(du, SymbolicZero):
-            terms.append(jax.linearize(lambda u: plain(A, u), u)[1](du))
+            _, derivative = jax.linearize(of_u, u)
+            terms.append(derivative(du))
         if not isinstance(dA.fill, SymbolicZero):
-            terms.append(
-                jax.linearize(lambda fill: plain(replace(A, fill=fill), u), A.fill)[1](dA.fill)
-            )
+            _, derivative = jax.linearize(of_fill, A.fill)
+            terms.append(derivative(dA.fill))
         return product(A, u), sum(terms)
 
     return product

@@ -1,6 +1,5 @@
 """Sparse matrices in chunks of rows, and their products with vectors."""
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -11,7 +10,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
-from jaxht._dataclass import integer, pytree, static
+from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._rounding import round_up
 from jaxht._typing import Array
 
@@ -64,37 +63,46 @@ class Chunks:
         ``sizes`` are the numbers of chunks of each of CHUNK_WIDTHS; by default, those that the matrix
         needs.
         """
-        counts = np.bincount(rows, minlength=shape[0])
-        sizes = num_chunks(counts) if sizes is None else sizes
-        best = np.argmin((np.asarray(CHUNK_WIDTHS) + CHUNK_COST_IN_SLOTS) * sizes)
+        num_rows, num_columns = shape
+        counts = np.bincount(rows, minlength=num_rows)
+        if sizes is None:
+            sizes = num_chunks(counts)
+        costs = np.add(CHUNK_WIDTHS, CHUNK_COST_IN_SLOTS) * sizes
+        best = np.argmin(costs)
         width = CHUNK_WIDTHS[best]
         total = round_up(int(sizes[best]), SIZES_PER_OCTAVE)
         chunks = -(-counts // width)
         # An entry moves up by the padding of all rows before its own.
-        before = np.cumsum(width * chunks - counts) - (width * chunks - counts)
+        padding = width * chunks - counts
+        before = np.cumsum(padding) - padding
         slots = np.arange(len(rows)) + before[rows]
-        size = width * total
-        padded_values = np.zeros(size, values.dtype)
+        padded_values = np.zeros(width * total, values.dtype)
         padded_values[slots] = values
-        padded_indices = np.full(size, shape[1], np.int32)
+        padded_indices = np.full(width * total, num_columns, np.int32)
         padded_indices[slots] = indices
-        num_padding = total - int(np.sum(chunks))
-        rows = np.repeat(np.arange(shape[0], dtype=np.int32), chunks)
+        starts = np.append(0, np.cumsum(chunks))
+        rows_of_chunks = np.full(total, num_rows - 1, np.int32)
+        rows_of_chunks[: starts[-1]] = np.repeat(np.arange(num_rows), chunks)
         return cls(
-            padded_values.reshape(-1, width),
-            padded_indices.reshape(-1, width),
-            np.pad(rows, (0, num_padding), constant_values=shape[0] - 1),
-            np.append(0, np.cumsum(chunks)).astype(np.int32),
-            shape[0],
+            values=padded_values.reshape(-1, width),
+            indices=padded_indices.reshape(-1, width),
+            rows=rows_of_chunks,
+            starts=starts.astype(np.int32),
+            num_rows=num_rows,
         )
 
     def pad(self, num_rows: int, before: int, num_columns: int) -> "Chunks":
         """The matrix with further rows, and columns in place of those ``before``, without entries;
         on the host."""
-        starts = np.pad(self.starts, (0, num_rows - self.num_rows), mode="edge")
-        indices = np.asarray(self.indices)
-        indices = np.where(indices == before, np.int32(num_columns), indices)
-        return dataclasses.replace(self, indices=indices, starts=starts, num_rows=num_rows)
+        num_added = num_rows - self.num_rows
+        indices = np.array(self.indices)
+        indices[indices == before] = num_columns
+        return replace(
+            self,
+            indices=indices,
+            starts=np.pad(self.starts, (0, num_added), mode="edge"),
+            num_rows=num_rows,
+        )
 
     def dot(self, u: Array) -> Array:
         """``M u``, from (p, ...) to (m, ...)."""
@@ -102,28 +110,33 @@ class Chunks:
 
     def squared(self) -> "Chunks":
         """The matrix of the squares of the entries."""
-        return dataclasses.replace(self, values=self.values**2)
+        return replace(self, values=self.values**2)
 
 
 def num_chunks(counts: np.ndarray) -> np.ndarray:
     """Of a matrix with that many entries in each row the number of chunks of each of CHUNK_WIDTHS."""
-    return np.array([np.sum(-(-counts // width)) for width in CHUNK_WIDTHS])
+    chunks = -(-counts // np.array(CHUNK_WIDTHS)[:, None])
+    return chunks.sum(axis=1)
 
 
 @jax.custom_jvp
 def _dot(M: Chunks, u: Array) -> Array:
     # Where M is a constant of the program, the barrier keeps XLA from evaluating the product at
     # compile time.
-    return _multiply_lanes(dataclasses.replace(M, values=lax.optimization_barrier(M.values)), u)
+    values = lax.optimization_barrier(M.values)
+    return _multiply_lanes(replace(M, values=values), u)
 
 
 @functools.partial(_dot.defjvp, symbolic_zeros=True)
 def _dot_jvp(primals: tuple[Chunks, Array], tangents: tuple[Chunks, Array]) -> tuple[Array, Any]:
     M, u = primals
     dM, du = tangents
-    terms = [] if isinstance(du, SymbolicZero) else [_multiply(M, du)]
+    terms = []
+    if not isinstance(du, SymbolicZero):
+        terms.append(_multiply(M, du))
     if not isinstance(dM.values, SymbolicZero):
-        terms.append(_multiply(dataclasses.replace(M, values=dM.values), u))
+        change = replace(M, values=dM.values)
+        terms.append(_multiply(change, u))
     return _dot(M, u), sum(terms)
 
 
@@ -131,16 +144,21 @@ def _multiply(M: Chunks, u: Array) -> Array:
     """``M u`` in operations that JAX can transpose."""
     # The zero is what the padding reads. Appending it also makes XLA store u first, which it would
     # else compute anew in each slot, and saves the comparison of each index with p.
-    u = jnp.concatenate([u, jnp.zeros_like(u, shape=(1, *u.shape[1:]))])
-    values = M.values.reshape(M.values.shape + (1,) * (u.ndim - 1))
-    sums = sum(values[:, w] * take(u, M.indices[:, w]) for w in range(values.shape[1]))
+    zero = jnp.zeros_like(u, shape=(1, *u.shape[1:]))
+    u = jnp.concatenate([u, zero])
+    C, W = M.values.shape
+    values = M.values.reshape(C, W, *[1] * (u.ndim - 1))
+    sums: Any = 0
+    for w in range(W):
+        sums += values[:, w] * take(u, M.indices[:, w])
     return jax.ops.segment_sum(sums, M.rows, M.num_rows, indices_are_sorted=True)
 
 
 def take(u: Array, indices: Array) -> Array:
     """``u[indices]`` along the first axis. Unlike indexing it does not look for negative
     indices."""
-    dimensions = lax.GatherDimensionNumbers(tuple(range(1, u.ndim)), (0,), (0,))
+    axes = tuple(range(1, u.ndim))
+    dimensions = lax.GatherDimensionNumbers(axes, (0,), (0,))
     return lax.gather(u, indices[:, None], dimensions, (1, *u.shape[1:]), mode="promise_in_bounds")
 
 
@@ -152,7 +170,10 @@ def _multiply_vmapped(
     axis_size: int, in_batched: list[Any], M: Chunks, u: Array
 ) -> tuple[Array, bool]:
     """Lanes that share M become the last axis of u, where a gather reads them side by side."""
-    if any(jax.tree.leaves(in_batched[0])):
+    M_batched, _ = in_batched
+    if any(jax.tree.leaves(M_batched)):
         axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
-        return jax.vmap(_multiply, in_axes=axes)(M, u), True
-    return jnp.moveaxis(_multiply_lanes(M, jnp.moveaxis(u, 0, -1)), -1, 0), True
+        return jax.vmap(_multiply, axes)(M, u), True
+    columns = jnp.moveaxis(u, 0, -1)
+    images = _multiply_lanes(M, columns)
+    return jnp.moveaxis(images, -1, 0), True
