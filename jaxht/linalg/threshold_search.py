@@ -86,6 +86,23 @@ class _Search(NamedTuple):
     trials: Array
 
 
+class _Piece(NamedTuple):
+    """The shape of an array without lanes, and how many leading axes make the first digit of an
+    entry's number, the others the second."""
+
+    shape: tuple[int, ...]
+    split: int
+
+    @classmethod
+    def build(cls, shape: tuple[int, ...], wide: bool) -> "_Piece":
+        """Raises ValueError where the entries cannot be counted."""
+        if not wide:
+            return cls(shape, len(shape))
+        if shape:
+            axis_of_few(shape)
+        return cls(shape, split_axes(shape))
+
+
 @bounded_jit
 def find_masks(arrays: list[Array], k: Count) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] entries of largest magnitude.
@@ -102,25 +119,24 @@ def _find_in_rows(arrays: list[Array], k: Count) -> list[Array]:
     lanes, d = z.shape
     # In rows a long vector is counted by several cores. The padding comes after every entry that
     # could be chosen.
-    rows = jnp.pad(z, [(0, 0), (0, -d % ROW)]).reshape(lanes, -1, ROW)
+    padding = -d % ROW
+    rows = jnp.pad(z, [(0, 0), (0, padding)])
+    rows = rows.reshape(lanes, -1, ROW)
     (mask,) = _search([rows], k, arrays)
-    return [mask.reshape(lanes, -1)[:, :d]]
+    mask = mask.reshape(lanes, -1)
+    return [mask[:, :d]]
 
 
 def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
     """The masks; the first thresholds are those of a sample of other arrays with these entries."""
     lanes = len(k[0])
-    common = jnp.result_type(*(z.dtype for z in arrays))
-    shapes = [z.shape[1:] for z in arrays]
-    total = sum(map(math.prod, shapes))
+    dtypes = [z.dtype for z in arrays]
+    common = jnp.result_type(*dtypes)
     wide = len(k) > 1
-    for shape in shapes:
-        if wide and shape:
-            axis_of_few(shape)  # an error that names the shape, where it cannot be counted
-    # How many leading axes make the first digit of an entry's number, the others the second.
-    splits = [split_axes(shape) if wide else len(shape) for shape in shapes]
-    leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
-    trailing = max(math.prod(shape[split:]) for shape, split in zip(shapes, splits, strict=True))
+    pieces = [_Piece.build(z.shape[1:], wide) for z in arrays]
+    total = sum(math.prod(piece.shape) for piece in pieces)
+    leading = [math.prod(piece.shape[: piece.split]) for piece in pieces]
+    trailing = max(math.prod(piece.shape[piece.split :]) for piece in pieces)
 
     def compute_keys(z):
         return magnitudes(z.astype(common))
@@ -129,36 +145,46 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
     end = jnp.asarray(end_of_magnitudes(common), dtype)
     beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
 
-    def number_ties(search, piece, one=1):
+    def number_ties(search, i, one=1):
         """The keys of a piece, or in lanes with ties numbers: of the entries that equal the k-th
         largest key, falling along the pieces and rows."""
-        shape, split = shapes[piece], splits[piece]
-        keys = compute_keys(search.arrays[piece])
+        shape, split = pieces[i]
+        keys = compute_keys(search.arrays[i])
         level = align(search.level, keys)
-        number = one * sum(leading[piece:]) - index_along(shape, range(split), dtype, one)
+        first = one * sum(leading[i:])
+        number = first - index_along(shape, range(split), dtype, one)
         if wide:
             row = align(search.row, keys)
-            second = one * trailing - index_along(shape, range(split, len(shape)), dtype, one)
-            second = jnp.where(number == row, second, jnp.where(number > row, beyond, 0))
+            last_axes = range(split, len(shape))
+            second = one * trailing - index_along(shape, last_axes, dtype, one)
+            second = number_equal(number, row, second)
             number = jnp.where(align(search.digit, keys) == 2, second, number)
-        numbered = jnp.where(keys == level, number, jnp.where(keys > level, beyond, 0))
+        numbered = number_equal(keys, level, number)
         return jnp.where(align(search.digit, keys) > 0, numbered, keys)
+
+    def number_equal(keys, level, numbers):
+        """Numbers in place of the keys at a level; of the others, none or all are selected."""
+        is_equal = keys == level
+        others = jnp.where(keys > level, beyond, 0)
+        return jnp.where(is_equal, numbers, others)
 
     def align(values, keys):
         """``values`` (lanes,) in a shape that broadcasts against ``keys``."""
-        return values.reshape(*[-1] * (lanes > 1), *[1] * (keys.ndim - (lanes > 1)))
+        leading_axes = [-1] if lanes > 1 else []
+        other_axes = [1] * (keys.ndim - len(leading_axes))
+        return values.reshape(leading_axes + other_axes)
 
     def turn(search):
         # XLA would compute the keys and the numbers once, in memory.
-        hidden = lax.optimization_barrier((search, jnp.ones((), dtype)))
-        search, one = hidden
+        one = jnp.ones((), dtype)
+        search, one = lax.optimization_barrier((search, one))
         counts = []
-        for piece in range(len(shapes)):
-            keys = number_ties(search, piece, one)
+        for i, piece in enumerate(pieces):
+            keys = number_ties(search, i, one)
             reached = [keys >= align(trial, keys) for trial in search.trials]
-            of_lanes = [mark.reshape(lanes, *shapes[piece]) for mark in reached]
+            of_lanes = [mark.reshape(lanes, *piece.shape) for mark in reached]
             counts.append(count_true(of_lanes, wide))
-        totals = [add(of_pieces) for of_pieces in zip(*counts, strict=True)]
+        totals = list(map(add, zip(*counts, strict=True)))
         return number_where_tied(narrow(search, totals))
 
     def narrow(search, totals):
@@ -189,14 +215,15 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
         )
         return search._replace(trials=_interpolate(search))
 
-    none = equals(k, to_digits(0, wide))
+    zero = to_digits(0, wide)
+    none = equals(k, zero)
     start = _Search(
         # Of one lane as they came: then the caller's result can take their place in memory.
         arrays=[z[0] for z in arrays] if lanes == 1 else arrays,
         low=jnp.where(none, end, jnp.zeros((), dtype)),
         high=jnp.full(none.shape, end),
         surplus=jnp.where(none, 0.0, difference(to_digits(total, wide), k)),
-        deficit=-difference(to_digits(0, wide), k),
+        deficit=-difference(zero, k),
         between=jnp.zeros(none.shape, jnp.float32),
         digit=jnp.zeros(none.shape, jnp.int32),
         level=jnp.zeros(none.shape, dtype),
@@ -204,11 +231,13 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
         trials=jnp.zeros((NUM_TRIALS, *none.shape), dtype),
     )
     sample = _draw_sample(sampled, total, compute_keys)
-    start = start._replace(trials=_add_lowest(_bracket(sample, to_number(k) / float(total)), start))
+    share = to_number(k) / float(total)
+    trials = _add_lowest(_bracket(sample, share), start)
+    start = start._replace(trials=trials)
     found = while_loop(lambda search: jnp.any(search.surplus > 0), turn, start)
-    keys = [number_ties(found, piece) for piece in range(len(shapes))]
-    masks = [key >= align(found.low, key) for key in keys]
-    return [mask.reshape(lanes, *shape) for mask, shape in zip(masks, shapes, strict=True)]
+    keys = [number_ties(found, i) for i in range(len(pieces))]
+    masks = [of_piece >= align(found.low, of_piece) for of_piece in keys]
+    return [mask.reshape(lanes, *piece.shape) for mask, piece in zip(masks, pieces, strict=True)]
 
 
 #: Masks of the k entries of largest magnitude of all arrays together, whose leading axes are those
@@ -226,16 +255,19 @@ def _draw_sample(arrays: list[Array], total: int, compute_keys: Callable[[Array]
     bits = step.bit_length() - 1
     keys = []
     # Arrays of fewer entries are left out, if others are there.
-    for z in [z for z in arrays if z.size >= step * len(z)] or arrays:
+    large = [z for z in arrays if z.size >= step * len(z)]
+    for z in large or arrays:
         strides = [1] * z.ndim
         sizes = [1, *z.shape[1:]]
         for _ in range(bits):
             longest = max(range(z.ndim), key=sizes.__getitem__)
             strides[longest] *= 2
             sizes[longest] = -(-z.shape[longest] // strides[longest])
-        chosen = lax.slice(z, [0] * z.ndim, z.shape, strides)
+        first = [0] * z.ndim
+        chosen = lax.slice(z, first, z.shape, strides)
         keys.append(compute_keys(chosen).reshape(len(z), -1))
-    return jnp.sort(jnp.concatenate(keys, axis=1), axis=1)
+    sample = jnp.concatenate(keys, axis=1)
+    return jnp.sort(sample, axis=1)
 
 
 def _bracket(sample: Array, share: Array) -> Array:
@@ -243,13 +275,16 @@ def _bracket(sample: Array, share: Array) -> Array:
     it."""
     size = sample.shape[1]
     offsets = jnp.asarray(OFFSETS, jnp.float32)[:, None]
-    deviation = jnp.maximum(jnp.sqrt(size * share * (1 - share)), 1)
-    place = size * (1 - share) - 0.5 + offsets * deviation
-    place = jnp.clip(jnp.round(place), 0, size - 1).astype(jnp.int32)
-    keys = jnp.take_along_axis(sample, place.T, axis=1).T
+    deviation = jnp.sqrt(size * share * (1 - share))
+    deviation = jnp.maximum(deviation, 1)
+    places = size * (1 - share) - 0.5 + offsets * deviation
+    places = jnp.clip(jnp.round(places), 0, size - 1)
+    places = places.astype(jnp.int32)
+    keys = jnp.take_along_axis(sample, places.T, axis=1).T
     # The upper ones just above those of the sample: if many entries are equal, the interval has no
     # others.
-    return keys + (offsets > 0).astype(keys.dtype)
+    is_upper = offsets > 0
+    return keys + is_upper.astype(keys.dtype)
 
 
 def _interpolate(search: _Search) -> Array:
@@ -260,17 +295,23 @@ def _interpolate(search: _Search) -> Array:
     between = jnp.maximum(search.surplus + search.deficit, 1)
     place = search.surplus / between
     offsets = jnp.asarray(OFFSETS, jnp.float32)[:, None]
-    places = place + offsets * jnp.sqrt(place * (1 - place) / between)
-    near = jnp.round(jnp.clip(places, 0, 1) * span.astype(jnp.float32)).astype(span.dtype)
+    deviation = jnp.sqrt(place * (1 - place) / between)
+    places = place + offsets * deviation
+    near = jnp.clip(places, 0, 1) * span.astype(jnp.float32)
+    near = jnp.round(near).astype(span.dtype)
     number = lax.broadcasted_iota(span.dtype, near.shape, 0) + 1
     # The last one is cut to the end.
     spread = jnp.where(number < len(OFFSETS), span // len(OFFSETS) * number, span)
     as_expected = (SHRINKAGE * between <= search.between) & (between > FEW)
     steps = jnp.where(as_expected, near, spread)
-    return _add_lowest(search.low + jnp.where(span <= NUM_TRIALS + 1, number + 1, steps), search)
+    is_short = span <= NUM_TRIALS + 1
+    steps = jnp.where(is_short, number + 1, steps)
+    return _add_lowest(search.low + steps, search)
 
 
 def _add_lowest(trials: Array, search: _Search) -> Array:
     """The thresholds, cut to the interval, and the lowest in it."""
     lowest = search.low + 1
-    return jnp.concatenate([jnp.clip(trials, lowest, search.high - 1), lowest[None]])
+    highest = search.high - 1
+    trials = jnp.clip(trials, lowest, highest)
+    return jnp.concatenate([trials, lowest[None]])
