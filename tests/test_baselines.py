@@ -172,7 +172,7 @@ def test_padding_has_no_label_and_no_weight():
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_every_solver_is_built_from_an_objective_and_k(name):
-    A, row = np.ones((20, 12), np.float32), SOLVERS[name]
+    A, row = np.ones((10, 12), np.float32), SOLVERS[name]
 
     def init(A):
         objective = jaxht.LeastSquares(A, A[:, 3], mean=False)

@@ -76,8 +76,10 @@ class Sparse(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""
         k_max = check_sparsity(self.k, self.k_max, math.prod(shape), self.keep, shape)
-        bounds = fill_bounds(self.bounds, self.nonnegative, shape)
-        prepared = replace(self, k_max=k_max, bounds=bounds)
+        prepared = replace(self, k_max=k_max)
+        if self.nonnegative or self.bounds is not None:
+            bounds = fill_bounds(self.bounds, self.nonnegative, shape)
+            prepared = replace(prepared, bounds=bounds)
         if known_values(self.k) is None or known_values(self.keep) is None:
             return prepared.with_k(self.k)
         return prepared

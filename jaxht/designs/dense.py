@@ -168,7 +168,7 @@ _columns_and_gram = custom_vmap(_gather)
 
 @_columns_and_gram.def_vmap
 def _gather_many(
-    axis_size: int, in_batched: tuple[Dense, bool], A: Dense, indices: Array
+    axis_size: int, in_batched: list[Any], A: Dense, indices: Array
 ) -> tuple[Any, Any]:
     is_lanes_own, _ = in_batched
     array = A.array
