@@ -7,7 +7,6 @@ from jax.scipy.special import xlogy
 from jaxht._checks import known_values
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
-from jaxht.linalg.inner_products import real_products, squares
 from jaxht.objectives.losses.likelihoods import gamma_deviance, gaussian_deviance
 from jaxht.objectives.losses.loss import ScalarLoss, UnitCurvatureLoss, squared_distance
 
@@ -45,7 +44,8 @@ class SquaredLoss(UnitCurvatureLoss):
 
     def conjugate(self, a: Array, y: Array) -> Array:
         """``|a|^2 / 2 + Re(conj(a) y)``."""
-        return squares(a) / 2 + real_products(a, y)
+        square = squared_distance(a, jnp.zeros_like(a))
+        return square / 2 + jnp.real(a.conj() * y)
 
     def within(self, a: Array, y: Array) -> Array:
         """a itself."""
