@@ -234,7 +234,7 @@ def test_claims_are_judged():
     larger = chosen.model_copy(update={"d": 1000, "n": [1000 * n // 256 for n in chosen.n]})
     farther = curves.assign_coords(n=larger.n) + 0.015
     assert verdicts(xarray.Dataset({"estimate": farther}), larger)[0] == refuted
-    less = chosen.model_copy(update={"solvers": ["FIHT"]})
+    less = chosen.model_copy(update={"solvers": ["NIHT"]})
     unknown = Verdict.CANNOT_BE_JUDGED
     assert verdicts(xarray.Dataset({"estimate": curves}), less) == [unknown] * 3
 

@@ -547,19 +547,20 @@ def reaches(design: Design, delta: float, low: float, high: float) -> Claim:
     """The best of NIHT, HTP and CSMPSP at one n/d."""
 
     def judge(summary: Dataset, config: Any) -> Finding:
-        solvers = [solver for solver in GAGA_SOLVERS if solver in config.solvers]
-        if not solvers or design not in config.designs or "signs" not in config.signals:
+        absent = {*GAGA_SOLVERS} - {*config.solvers}
+        if absent or design not in config.designs or "signs" not in config.signals:
             return Finding.of("not run")
         n = summary.n.sel(n=delta * config.d, method="nearest")
         if abs(n / config.d - delta) > NEAR:
             return Finding.of("no such n/d")
         curves = summary.estimate.sel(design=design, signal="signs", n=n)
-        best = curves.sel(solver=solvers)
-        name = solvers[int(best.argmax("solver"))]
+        name, best = max(
+            ((name, float(curves.sel(solver=name))) for name in GAGA_SOLVERS),
+            key=lambda pair: pair[1],
+        )
         near = tolerance(config)
         return Finding.of(
-            f"{float(best.max()):.3f} of {name} at {float(n) / config.d:.3f}",
-            low - near <= float(best.max()) <= high + near,
+            f"{best:.3f} of {name} at {float(n) / config.d:.3f}", low - near <= best <= high + near
         )
 
     text = f"best of {', '.join(GAGA_SOLVERS)}, {design}, signs, n/d = {delta}"

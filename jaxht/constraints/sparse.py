@@ -17,7 +17,6 @@ from jaxht.constraints.constraint import (
     rank_first,
 )
 from jaxht.constraints.support import Support
-from jaxht.linalg.inner_products import rankable
 from jaxht.linalg.selection import k_largest_mask
 
 __all__ = ["Sparse"]
@@ -119,7 +118,7 @@ class Sparse(SelectionConstraint):
         """The coordinates of the largest entries of ``direction``, among those that stay within the
         bounds from 0."""
         feasible = self.feasible_direction(direction)
-        return self._largest(rankable(feasible), size, size_max)
+        return self._largest(feasible, size, size_max)
 
     @property
     def always_active(self) -> Array:
@@ -172,4 +171,4 @@ class Sparse(SelectionConstraint):
             k = jnp.minimum(k, k_max)
         largest = k_largest_mask(z.ravel(), k)
         mask = largest.reshape(z.shape)
-        return Support(mask, self.bounds, k_max, z.ndim)
+        return Support(mask, bounds=self.bounds, k_max=k_max, ndim=z.ndim)

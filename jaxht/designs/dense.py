@@ -170,10 +170,9 @@ _columns_and_gram = custom_vmap(_gather)
 def _gather_many(
     axis_size: int, in_batched: list[Any], A: Dense, indices: Array
 ) -> tuple[Any, Any]:
-    is_lanes_own, _ = in_batched
+    has_own, _ = in_batched
     array = A.array
-    shared = not is_lanes_own.array
-    if not shared or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
+    if has_own.array or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
         axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched)
         return jax.vmap(_gather, in_axes=axes)(A, indices), (True, True)
     n, d = array.shape

@@ -10,8 +10,8 @@ the loss,
 
 and ``f(x) >= D(alpha)`` for all x in C and all alpha: D is the minimum over C of the Lagrangian. On
 sparse vectors the last two terms are ``-l2/2 ||w||^2``. The minimum of f may exceed the maximum of
-D; where both are equal, x and alpha are optimal. Of complex numbers products are ``Re(conj(u) v)``. Where the objective has an offset, ``l*(alpha_i;
-y_i) - alpha_i offset_i`` takes the place of l*.
+D; where both are equal, x and alpha are optimal. Where the objective has an offset, ``l*(alpha_i;
+y_i) - alpha_i offset_i`` takes the place of l*. Of complex numbers products are ``Re(conj(u) v)``.
 
 The bound also holds in floating-point arithmetic: a bound on the rounding errors is subtracted from
 D, and one is added to f. Each of these two is ``gamma`` times the size of the terms that are
@@ -40,7 +40,6 @@ from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.inner_products import (
     is_complex,
-    rankable,
     real_dtype,
     real_products,
     real_vdot,
@@ -427,7 +426,7 @@ def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Arr
         >>> float(jaxht.objectives.dual.strong_duality_margin(f, jaxht.Sparse(1), x))
         1.0
     """
-    smallest = jnp.min(jnp.where(k_largest_mask(rankable(x), constraint.k), jnp.abs(x), jnp.inf))
+    smallest = jnp.min(jnp.where(k_largest_mask(x, constraint.k), jnp.abs(x), jnp.inf))
     gradient = objective.gradient(x, objective.predict(x))
     return smallest - jnp.max(jnp.abs(gradient)) / objective.penalty
 
