@@ -689,6 +689,16 @@ def test_lanes_of_an_accelerator():
     assert lanes(core_count=1).lanes_max == 128
 
 
+def test_lanes_of_a_cpu():
+    """Lanes that a core keeps in its cache, unless the caller says how many."""
+    device = SimpleNamespace(platform="cpu", memory_stats=dict)
+    limits = PoolLimits.for_device(device, 1, memory=10**10)
+    assert limits.choose_shape(True, 4, 128 * 256 * 4) == (1, 32, 32)
+    assert limits.choose_shape(True, 4, 500 * 1000 * 4) == (1, 4, 4)
+    asked = PoolLimits.for_device(device, 1, max_lanes=16, memory=10**10)
+    assert asked.choose_shape(True, 4, 500 * 1000 * 4) == (1, 16, 16)
+
+
 CPU, ACCELERATOR = PoolLimits(8, 32, 10**9), PoolLimits(128, 8192, 10**12)
 
 
@@ -702,6 +712,9 @@ CPU, ACCELERATOR = PoolLimits(8, 32, 10**9), PoolLimits(128, 8192, 10**12)
         (PoolLimits(5, 5, 10**9), (False, 10**5, 1000), (1, 5, 10)),
         (PoolLimits(8, 32, 16 * 10**6), (False, 4, 10**6), (1, 4, 4)),  # memory for four lanes
         (PoolLimits(8, 32, 10**3), (False, 4, 10**6), (1, 1, 1)),
+        (PoolLimits(8, 32, 10**9, cache=10**6), (False, 4, 2 * 10**5), (1, 5, 5)),
+        (PoolLimits(8, 32, 10**9, cache=10**6), (False, 4, 10**7), (1, 1, 1)),
+        (PoolLimits(8, 32, 10**9, cache=10**6), (False, 10**7, 1000), (4, 8, 16)),
         (ACCELERATOR, (False, 10**5, 1000), (64, 128, 256)),
         (ACCELERATOR, (True, 10**5, 1000), (1, 8192, 8192)),
     ],

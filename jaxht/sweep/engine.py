@@ -117,9 +117,10 @@ def run(
             each core, but no more than there are trials for, elsewhere one for each device; in the
             tasks of an executor one for each device in any case. Pools on one device share its
             memory.
-        max_lanes: most lanes of a pool; None: as suits the device, 32 on a CPU, elsewhere 64 for each
-            multiprocessor, such as 8192. Fewer where its memory is too small. A step costs as much
-            whether all lanes have a trial or not: fewer suit a small sweep.
+        max_lanes: most lanes of a pool; None: as suits the device, on a CPU 32 or as many as take 8
+            MiB, elsewhere 64 for each multiprocessor, such as 8192. Fewer where its memory is too
+            small. A step costs as much whether all lanes have a trial or not: fewer suit a small
+            sweep.
         trial_timeout: seconds that a trial may take once it has a lane, and that a call of the
             device may take; None: no limit. A trial in steps that takes longer is ended between two
             chunks of steps: its results are NaN, 0 or False, ``timed_out_after`` is the limit (NaN
