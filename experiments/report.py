@@ -192,6 +192,7 @@ def page(name: str) -> str:
 
 
 ENDED = {
+    Status.RUNNING: "left, as it was clear whether they find the truth",
     Status.MAX_STEPS: "at the limit on steps",
     Status.CYCLING: "in a cycle",
     Status.DIVERGED: "diverged",
@@ -205,21 +206,32 @@ def endings(results: Dataset) -> str:
     if "diverged" in results:
         share = float(results.diverged.mean())
         return f"Of all runs {100 * share:.0f} % diverged." if share else "No run diverged."
-    if "status" not in results:
+    if "status" not in results and "ended" not in results:
         return ""
-    parts, status = [], results.status
+    parts, total = [], 0
     for name in results.solver.values:
-        values = status.sel(solver=name).values.ravel()
-        known = values[np.isfinite(values)]
-        counts = Counter(Status(int(value)) for value in known if value >= Status.MAX_STEPS)
+        counts, runs = _ended(results.sel(solver=name))
         parts += [
-            f"{name} {number:,} of {known.size:,} {ENDED.get(how, how.name)}"
+            f"{name} {number:,} of {runs:,} {ENDED.get(how, how.name)}"
             for how, number in sorted(counts.items())
         ]
-    total = int(status.notnull().sum())
+        total += runs
     if not parts:
         return f"All {total:,} runs ended by the rule of their solver."
     return f"Of {total:,} runs all ended by the rule of their solver, but: {'; '.join(parts)}."
+
+
+def _ended(of: Dataset) -> tuple[Counter[Status], int]:
+    """Count the runs of a solver that did not end by its rule, by how they ended, and all runs."""
+    if "ended" in of:  # counts of cells
+        counts = of.ended.sum([dim for dim in of.ended.dims if dim != "how"])
+        held = {Status(int(code)): int(counts.sel(how=code)) for code in counts.how}
+        trials = of.trials.isel(recovery=0, missing_dims="ignore")
+        return +Counter(held), int(trials.sum())
+    values = of.status.values.ravel()
+    known = values[np.isfinite(values)]
+    held = Counter(Status(int(value)) for value in known if value >= Status.MAX_STEPS)
+    return held, known.size
 
 
 def _settings(section: Section, chosen: BaseConfig) -> str:

@@ -141,6 +141,41 @@ def test_endings():
     assert report.endings(TABLE_1) == ""
 
 
+def test_endings_of_rates():
+    """Of trials that are counted in cells: two cells of four trials, of which the last has not
+    run."""
+    codes = [
+        [Status.CONVERGED, Status.MAX_STEPS, Status.RUNNING, Status.MAX_STEPS],
+        [Status.CYCLING, Status.CONVERGED, Status.TARGET_REACHED, Status.MAX_STEPS],
+    ]
+    over = ("solver", "n", "trial")
+    trials = xarray.Dataset(
+        {
+            "status": (over, np.array([codes], int)),
+            **dict.fromkeys(("success", "exact", "relaxed"), (over, np.ones((1, 2, 4), bool))),
+            "num_trials": (("solver", "n"), [[3, 3]]),
+        },
+        {"solver": ["IHT"], "n": [10, 20]},
+    )
+    for experiment in phase_transition, support_recovery:
+        rates = experiment.summarise(trials, None)
+        assert report.endings(rates) == (
+            "Of 6 runs all ended by the rule of their solver, but: IHT 1 of 6 left, as it was clear whether they find "
+            "the truth; IHT 1 of 6 at the limit on steps; IHT 1 of 6 in a cycle."
+        )
+        assert report.endings(rates.assign(ended=0 * rates.ended)).startswith("All 6 runs ended")
+        assert report.endings(rates.drop_vars("ended")) == ""
+    assert measurements_needed.counted(trials).ended.sum() == 3
+
+
+def test_digits_still_fall():
+    """f = 0.3 + 2^-stage, over 21 stages, then twice as much."""
+    held = digits.still_falling(pairs_of([0.3, 0.1], [0.9, 0.9]))
+    fallen = 0.5**16 - 0.5**21
+    np.testing.assert_allclose(held.sel(k=10), fallen / (0.3 + 0.5**21), rtol=1e-2)
+    np.testing.assert_allclose(held.sel(k=70), fallen / (0.1 + 0.5**21), rtol=1e-2)
+
+
 def test_verdicts():
     assert Verdict.of(True, True) is Verdict.HOLDS
     assert Verdict.of(True, False) is Verdict.IN_PART

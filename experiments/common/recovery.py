@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, Self
 import jax
 from chex import Array, PRNGKey
 from pydantic import Field, model_validator
-from xarray import Dataset
+from xarray import DataArray, Dataset, concat
 
 from experiments.common.config import BaseConfig, Count
 from experiments.common.session import Session
 from experiments.common.solvers import SOLVERS, SolverNames, axis_K
-from jaxht import LeastSquares, Stop, sweep
+from jaxht import LeastSquares, Status, Stop, sweep
 from jaxht.ensembles import PlantedProblem, gaussian, gaussian_signal, mask_rows, planted
 
 
@@ -122,6 +122,22 @@ def recovered(
         seed=config.seed,
         **{"problem": tuple(axes), "round_up": {"n": choose_step(config, axes["n"])}, **options},
     )
+
+
+# Codes of runs that did not end by the rule of their solver; RUNNING are those that were left.
+UNRULY = [code for code in Status if code == Status.RUNNING or code >= Status.MAX_STEPS]
+
+
+def ended(dataset: Dataset) -> DataArray:
+    """Count in every cell the runs that did not end by the rule of their solver, over ``how``: the
+    codes of their status."""
+
+    def count(code: Status) -> DataArray:
+        """Of the trials that count in a success rate."""
+        named = dataset.assign(ended=dataset.status == code)
+        return sweep.success_rate(named, "ended").successes
+
+    return concat([count(code) for code in UNRULY], "how").assign_coords(how=list(map(int, UNRULY)))
 
 
 def choose_step(config: Planted, n: Sequence[float]) -> int:

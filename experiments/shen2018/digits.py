@@ -13,7 +13,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from pydantic import AfterValidator
 from sklearn.preprocessing import normalize
-from xarray import Dataset, concat
+from xarray import DataArray, Dataset, concat
 
 from experiments.common import BaseConfig, Count, Counts, Positive, Session, data, plots
 from experiments.common.claims import (
@@ -183,6 +183,9 @@ def moderate_k(results: Dataset, config: Any) -> Finding:
     return Finding.of(text, *(lost.values <= 1 + EXACT * 100))
 
 
+LAST = 5  # stages at the end, by whose fall runs are said to have converged
+
+
 def accuracies(results: Dataset, config: Any) -> str:
     """The test accuracy with few and with a moderate number of pixels, over the pairs."""
     parts = []
@@ -190,6 +193,21 @@ def accuracies(results: Dataset, config: Any) -> str:
         of = 100 * results.accuracy.sel(k=k)
         parts.append(f"{float(of.mean()):.1f} % with k = {k}, {float(of.min()):.1f} % at least")
     return f"Mean test accuracy over the pairs: {'; '.join(parts)}."
+
+
+def still_falling(results: Dataset) -> DataArray:
+    """Return what the objective falls in the last stages of every run, of its value at the end."""
+    last = results.objective.isel(stage=slice(-LAST - 1, None))
+    end = last.isel(stage=-1)
+    return (last.isel(stage=0) - end) / end
+
+
+def converged(results: Dataset, config: Any) -> str:
+    """Of how many runs the objective still falls at the last stage."""
+    fall = still_falling(results)
+    falling = int((fall > 0.01).sum())
+    text = f"All {fall.size} end at stage {results.sizes['stage'] - 1}. In their last {LAST} stages f falls by more "
+    return text + f"than 1 % in {falling} of them, by {100 * float(fall.max()):.1f} % at most."
 
 
 def settings(eta: str) -> list[Setting]:
@@ -208,13 +226,14 @@ def settings(eta: str) -> list[Setting]:
     ]
 
 
+CONVERGED = Question("Have the runs converged?", converged)
 RULE = Section(
     "Figures 7 and 8, the step size of the rule",
     "figure7_rule",
     [],
     "Not in the paper, which prints this rule and, for it, about $10^{-3}$: with pixels in [0, 1], on which that step "
     "size does what the paper says, the rule gives $10^{-5}$ or less.",
-    [Question("How accurate are the digits with the rule?", accuracies)],
+    [Question("How accurate are the digits with the rule?", accuracies), CONVERGED],
     settings("2/σ_max²"),
 )
 
@@ -243,6 +262,6 @@ FIGURES_7_AND_8 = Section(
             "the weights are drawn above; whether they look discriminative is left to the reader",
         ),
     ],
-    questions=[Question("How accurate are the digits?", accuracies)],
+    questions=[Question("How accurate are the digits?", accuracies), CONVERGED],
     settings=settings("{eta}"),
 )

@@ -12,7 +12,7 @@ from xarray import Dataset
 
 from experiments.common import SOLVERS, Count, Counts, Failure, Session, plots
 from experiments.common.claims import Claim, Finding, Reason, Section, Setting, Verdict
-from experiments.common.recovery import GIVEN, Planted, recovered
+from experiments.common.recovery import GIVEN, Planted, ended, recovered
 from experiments.shen2018.lines import (
     INTERCEPTS,
     PGD,
@@ -52,7 +52,7 @@ def run(config: Config, session: Session) -> Dataset:
         raise Failure(
             "other processes are still at the coarse sweep: give the same command again when they have ended"
         )
-    rates = sweep.success_rate(coarse)[["successes", "trials"]]
+    rates = counted(coarse)
     starts = sweep.transition(rates, (0.9,)).estimate.sel(level=0.9)
     least, most = min(config.coarse_n), max(config.coarse_n)
     windows = {
@@ -76,11 +76,17 @@ def run(config: Config, session: Session) -> Dataset:
             return low <= cell["n"] <= high
 
         fine = solve({"n": n, "K": config.K}, config.num_signals, part="fine", where=where)
-        counts = sweep.success_rate(fine)[["successes", "trials"]]
+        counts = counted(fine)
         both = sorted({*n, *config.coarse_n})
         rates, counts = (some.reindex(n=both, fill_value=0) for some in (rates, counts))
         rates = counts.where(counts.trials > 0, rates)
     return rates.assign_attrs(attrs)
+
+
+def counted(dataset: Dataset) -> Dataset:
+    """Count the successes of every cell, its trials, and its runs by how they ended."""
+    counts = sweep.success_rate(dataset)[["successes", "trials"]]
+    return counts.assign(ended=ended(dataset))
 
 
 def plot(rates: Dataset, config: Config) -> Figure:

@@ -9,7 +9,7 @@ from xarray import Dataset
 
 from experiments.common import SOLVERS, Count, Counts, Session, plots
 from experiments.common.claims import Claim, Finding, Section, Setting, Verdict
-from experiments.common.recovery import GIVEN, Planted, recovered
+from experiments.common.recovery import GIVEN, Planted, ended, recovered
 from experiments.shen2018.lines import (
     INTERCEPTS,
     PGD,
@@ -41,8 +41,8 @@ def run(config: Config, session: Session) -> Dataset:
 
 
 def summarise(dataset: Dataset, config: Config) -> Dataset:
-    """Count the signals recovered in every cell."""
-    return sweep.success_rate(dataset)
+    """Count the signals recovered in every cell, and the runs by how they ended."""
+    return sweep.success_rate(dataset).assign(ended=ended(dataset))
 
 
 def plot(rates: Dataset, config: Config) -> Figure:

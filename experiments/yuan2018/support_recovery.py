@@ -23,7 +23,7 @@ from experiments.common.claims import (
     Section,
     Setting,
 )
-from experiments.common.recovery import Planted, draw, recovered
+from experiments.common.recovery import Planted, draw, ended, recovered
 from experiments.yuan2018.judging import GREEDY, needs, plus_minus
 from experiments.yuan2018.judging import SOLVERS as PAPER_SOLVERS
 from jaxht import LeastSquares, Logistic, metrics, sweep
@@ -91,11 +91,11 @@ def run(config: Config, session: Session) -> Dataset:
 
 
 def summarise(dataset: Dataset, config: Config) -> Dataset:
-    """Count the supports recovered in every cell, exactly and relaxed."""
+    """Count the supports recovered in every cell, exactly and relaxed, and the runs by how they
+    ended."""
     kinds = ["exact", "relaxed"]
-    return concat([sweep.success_rate(dataset, kind) for kind in kinds], "recovery").assign_coords(
-        recovery=kinds
-    )
+    rates = concat([sweep.success_rate(dataset, kind) for kind in kinds], "recovery")
+    return rates.assign_coords(recovery=kinds).assign(ended=ended(dataset))
 
 
 def plot(rates: Dataset, config: Config) -> Figure:
