@@ -125,7 +125,7 @@ def _check_complex(constraint: Any, solver: Solver) -> None:
         raise ValueError("bounds must be None for complex numbers, which have no order")
     if not solver.takes_complex:
         raise ValueError(
-            "solver must take complex numbers (all do but DIHT and SDIHT); got "
+            "solver must take complex numbers, as all of jaxht do (takes_complex = True); got "
             f"{type(solver).__name__}"
         )
 
