@@ -158,6 +158,15 @@ def check_channel(scope):
     assert (lasso < omp)[:, 0].all() and lasso[1, 0] < htp[1, 0] and htp[0, 0] < lasso[0, 0]
 
 
+def check_one_bit(scope):
+    """How errors fall with the number of signs, and who is first with and without wrong ones."""
+    names = ("one back-projection", "least squares, HTP", "BIHT", "BIHT, 30 steps of a tenth")
+    once, squares, biht, few = (np.asarray(scope["medians"][name]) for name in names)
+    assert (biht[0] < few[0]).all() and (biht[0] < squares[0]).all() and (squares < once).all()
+    assert biht[0, 0] / biht[0, -1] > 25 and 4 < once[0, 0] / once[0, -1] < 8
+    assert biht[1].min() > 0.4 and max(few[1, -1], squares[1, -1]) < 0.1 < once[1].min()
+
+
 def check_fitness(scope):
     """The number of coefficients; what is left at 200 and more, and the order at 100."""
     assert scope["interacts"].sum() == 41 and (scope["order"][scope["interacts"]] <= 3).all()
@@ -170,6 +179,7 @@ CLAIMS = {
     "phantom": check_phantom,
     "radial": check_radial,
     "channel": check_channel,
+    "one_bit": check_one_bit,
     "fitness": check_fitness,
 }
 
