@@ -125,7 +125,7 @@ def recovered(
 
 
 # Codes of runs that did not end by the rule of their solver; RUNNING are those that were left.
-UNRULY = [code for code in Status if code == Status.RUNNING or code >= Status.MAX_STEPS]
+UNFINISHED = [code for code in Status if code == Status.RUNNING or code >= Status.MAX_STEPS]
 
 
 def ended(dataset: Dataset) -> DataArray:
@@ -137,7 +137,8 @@ def ended(dataset: Dataset) -> DataArray:
         named = dataset.assign(ended=dataset.status == code)
         return sweep.success_rate(named, "ended").successes
 
-    return concat([count(code) for code in UNRULY], "how").assign_coords(how=list(map(int, UNRULY)))
+    counts = concat([count(code) for code in UNFINISHED], "how")
+    return counts.assign_coords(how=[int(code) for code in UNFINISHED])
 
 
 def choose_step(config: Planted, n: Sequence[float]) -> int:
