@@ -74,10 +74,10 @@ class LatentGroups:
         members += [np.array([feature]) for feature in alone]
         sizes = [len(group) for group in members]
         return cls(
-            np.concatenate(members).astype(np.int32),
-            np.repeat(np.arange(len(members), dtype=np.int32), sizes),
-            num_features,
-            len(members),
+            features=np.concatenate(members).astype(np.int32),
+            groups=np.repeat(np.arange(len(members), dtype=np.int32), sizes),
+            num_features=num_features,
+            num_groups=len(members),
         )
 
     def design(self, A: Any) -> RepeatedColumns:

@@ -39,12 +39,12 @@ def diagonal(entries: Array) -> LinearOperator:
     entries = check_vector("entries", entries)
     (d,) = entries.shape
     return LinearOperator(
-        algebra.scale_entries,
-        (d, d),
-        (entries,),
-        algebra.scale_entries_adjoint,
-        jnp.abs(entries),
-        entries.dtype,
+        product=algebra.scale_entries,
+        shape=(d, d),
+        args=(entries,),
+        adjoint=algebra.scale_entries_adjoint,
+        norms=jnp.abs(entries),
+        dtype=entries.dtype,
         check=False,
     )
 
@@ -103,12 +103,12 @@ def vstack(parts: Sequence[Any]) -> LinearOperator:
     designs = _designs(parts, axis=1)
     shape = (sum(A.shape[0] for A in designs), designs[0].shape[1])
     return LinearOperator(
-        algebra.stack_rows,
-        shape,
-        designs,
-        algebra.stack_rows_adjoint,
-        algebra.norms_of_rows(designs),
-        algebra.common_dtype(*(A.dtype for A in designs)),
+        product=algebra.stack_rows,
+        shape=shape,
+        args=designs,
+        adjoint=algebra.stack_rows_adjoint,
+        norms=algebra.norms_of_rows(designs),
+        dtype=algebra.common_dtype(*(A.dtype for A in designs)),
         check=False,
     )
 
@@ -141,12 +141,12 @@ def hstack(parts: Sequence[Any]) -> LinearOperator:
     designs = _designs(parts, axis=0)
     shape = (designs[0].shape[0], sum(A.shape[1] for A in designs))
     return LinearOperator(
-        algebra.stack_columns,
-        shape,
-        designs,
-        algebra.stack_columns_adjoint,
-        algebra.norms_of_columns(designs),
-        algebra.common_dtype(*(A.dtype for A in designs)),
+        product=algebra.stack_columns,
+        shape=shape,
+        args=designs,
+        adjoint=algebra.stack_columns_adjoint,
+        norms=algebra.norms_of_columns(designs),
+        dtype=algebra.common_dtype(*(A.dtype for A in designs)),
         check=False,
     )
 

@@ -184,7 +184,13 @@ class Genotypes(blockwise.Coded):
         ones = jnp.ones(d, jnp.result_type(dtype))
         fill = ((one + 2 * two) / np.maximum(n - missing, 1)).astype(ones.dtype)
         words = jax.device_put(data.view("<i4").astype(np.int32, copy=False))
-        return cls(words, jnp.asarray(counts), jnp.asarray(fill), ones, n)
+        return cls(
+            words=words,
+            counts=jnp.asarray(counts),
+            fill=jnp.asarray(fill),
+            scale=ones,
+            num_samples=n,
+        )
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -199,7 +199,12 @@ class LinearOperator(Design):
         those of all rows."""
         shape = (indices.shape[0], self.shape[1])
         return LinearOperator(
-            _select_rows, shape, (self, indices), _scatter_rows, dtype=self.dtype, check=False
+            product=_select_rows,
+            shape=shape,
+            args=(self, indices),
+            adjoint=_scatter_rows,
+            dtype=self.dtype,
+            check=False,
         )
 
     def row_norms(self) -> Array:
@@ -241,12 +246,12 @@ class LinearOperator(Design):
     def divide_columns(self, divisors: Array, norms: Array | None) -> "LinearOperator":
         """The operator of ``x -> A (x / divisors)``."""
         return LinearOperator(
-            _multiply_divided,
-            self.shape,
-            (self, divisors),
-            _divide_adjoint,
-            norms,
-            self.dtype,
+            product=_multiply_divided,
+            shape=self.shape,
+            args=(self, divisors),
+            adjoint=_divide_adjoint,
+            norms=norms,
+            dtype=self.dtype,
             check=False,
         )
 

@@ -292,10 +292,10 @@ def _sampled(
     dtype: ArrayDType,
 ) -> LinearOperator:
     return LinearOperator(
-        Sampled(transform, lengths),
-        (rows.shape[0], math.prod(lengths)),
-        (rows,),
-        SampledAdjoint(inverse, lengths),
+        product=Sampled(transform, lengths),
+        shape=(rows.shape[0], math.prod(lengths)),
+        args=(rows,),
+        adjoint=SampledAdjoint(inverse, lengths),
         dtype=dtype,
         check=False,
     )

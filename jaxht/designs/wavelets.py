@@ -72,7 +72,14 @@ def wavelet(
     d = math.prod(lengths)
     synthesis = Synthesis(lengths, levels, num_moments)
     analysis = Analysis(lengths, levels, num_moments)
-    W = LinearOperator(synthesis, (d, d), (), analysis, dtype=dtype, check=False)
+    W = LinearOperator(
+        product=synthesis,
+        shape=(d, d),
+        args=(),
+        adjoint=analysis,
+        dtype=dtype,
+        check=False,
+    )
     return dataclasses.replace(W, norms=jnp.ones(d, real_dtype(W)))
 
 

@@ -163,7 +163,12 @@ def _relaxation(
 ) -> tuple[Relaxation, Node]:
     """The relaxation of the whole problem, and its root."""
     zero = jnp.zeros((), model.dtype)
-    ridge = Ridge(model.penalty, zero, zero, zero)
+    ridge = Ridge(
+        rho=model.penalty,
+        borrowed=zero,
+        added=zero,
+        excess=zero,
+    )
     problem = Relaxation.of(model, constraint, ridge, lax.stop_gradient(column_bound(model)), value)
     included = jnp.broadcast_to(constraint.always_active, constraint.scores(model.start()).shape)
     return problem, Node(included, jnp.zeros_like(included))

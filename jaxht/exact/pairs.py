@@ -78,7 +78,15 @@ def _repeat(v: Any) -> Any:
 def _operator(A: Design) -> LinearOperator:
     norms = _repeat(A.column_norms()) if A.has_column_norms else None
     shape = (2 * A.shape[0], 2 * A.shape[1])
-    return LinearOperator(_multiply, shape, (A,), _multiply_adjoint, norms, real_dtype(A), False)
+    return LinearOperator(
+        product=_multiply,
+        shape=shape,
+        args=(A,),
+        adjoint=_multiply_adjoint,
+        norms=norms,
+        dtype=real_dtype(A),
+        check=False,
+    )
 
 
 def _multiply(x: Array, A: Design) -> Array:

@@ -206,10 +206,12 @@ class ReducedProblem:
         items = (0, num_items - len(chosen))
         columns = (0, num_columns - len(node.x))
         return NodeStart(
-            Node(np.pad(node.included, items), np.pad(node.excluded, items, constant_values=True)),
-            np.pad(chosen, items),
-            np.pad(node.x, columns),
-            node.step_size,
+            node=Node(
+                np.pad(node.included, items), np.pad(node.excluded, items, constant_values=True)
+            ),
+            chosen=np.pad(chosen, items),
+            x=np.pad(node.x, columns),
+            step_size=node.step_size,
         )
 
 

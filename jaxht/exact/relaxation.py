@@ -278,7 +278,14 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
         accepted = f_new <= most + slack
         value = f_new + ridge.rho / 2 * square
         # Too long steps are rare, so that they may grow again.
-        taken = Descent(new, image, state.momentum, 1.02 * eta, value, z)
+        taken = Descent(
+            x=new,
+            pred=image,
+            momentum=state.momentum,
+            eta=1.02 * eta,
+            value=value,
+            z=z,
+        )
         taken = taken._replace(momentum=state.momentum.update(taken, state))
         refused = state._replace(momentum=NesterovPoint.init(state), eta=state.eta / 2)
         return tree_where(accepted, taken, refused)
@@ -304,7 +311,14 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
     image = image_of(x)
     inf = jnp.full((), jnp.inf, x.dtype)
     none = jnp.zeros(node.included.shape, x.dtype)
-    state = Descent(x, image, NesterovPoint(x, image, jnp.ones_like(inf)), step_size, inf, none)
+    state = Descent(
+        x=x,
+        pred=image,
+        momentum=NesterovPoint(x, image, jnp.ones_like(inf)),
+        eta=step_size,
+        value=inf,
+        z=none,
+    )
     bound = Bound(-inf, jnp.zeros_like(inf), none)
     begin = jnp.zeros((), jnp.int32), state, bound, jnp.array(False)
 

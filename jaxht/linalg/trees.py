@@ -305,7 +305,12 @@ def _find_price(forest: Forest, w: Array, k: Array) -> tuple[Array, Array]:
         return _Search(inner, outer, price, shrinks | grows)
 
     nothing = jnp.zeros(w.shape, bool)
-    start = _Search(nothing, ~nothing, jnp.zeros((), w.dtype), jnp.array(True))
+    start = _Search(
+        inner=nothing,
+        outer=~nothing,
+        price=jnp.zeros((), w.dtype),
+        goes_on=jnp.array(True),
+    )
     end = while_loop(lambda search: search.goes_on, step, start)
     return end.inner, end.price
 

@@ -90,11 +90,11 @@ class EffectsFit:
         inverse = xp.linalg.pinv(gram, cutoff, hermitian=True)
         inverse = jnp.asarray(inverse, dtype)
         return EffectsFit(
-            jnp.asarray(rows, jnp.int32),
-            jnp.asarray(columns, jnp.int32),
-            jnp.asarray(weights, dtype),
-            inverse[:m],
-            inverse[m:],
+            rows=jnp.asarray(rows, jnp.int32),
+            columns=jnp.asarray(columns, jnp.int32),
+            weights=jnp.asarray(weights, dtype),
+            of_rows=inverse[:m],
+            of_columns=inverse[m:],
         )
 
     @property

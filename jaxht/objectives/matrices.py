@@ -305,7 +305,13 @@ def _read_matrix(Y: Array, options: dict[str, Any]) -> _Entries:
     for name in ("weights", "offset"):
         if options.get(name) is not None:
             options[name] = options[name][at]
-    return _Entries(jnp.asarray(at[0]), jnp.asarray(at[1]), known[at], shape, options)
+    return _Entries(
+        rows=jnp.asarray(at[0]),
+        columns=jnp.asarray(at[1]),
+        y=known[at],
+        shape=shape,
+        options=options,
+    )
 
 
 def _check_indices(name: str, indices: Array, size: int, most: int) -> None:

@@ -356,7 +356,13 @@ class Moments:
         rounded = jax.tree.map(_rounded_off, self.sums, terms, sums)
         if self.lost is not None:
             rounded = jax.tree.map(jnp.add, self.lost, rounded)
-        return Moments(sums[0], sums[1], sums[2], sums[3], rounded)
+        return Moments(
+            gram=sums[0],
+            products=sums[1],
+            squares=sums[2],
+            total_weight=sums[3],
+            lost=rounded,
+        )
 
 
 def _rounded_off(a: Array, b: Array, total: Array) -> Array:

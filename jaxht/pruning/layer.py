@@ -125,7 +125,10 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
     _check_numbers(weights, gram)
     # The number is traced: one program serves all.
     return Layer(
-        jnp.asarray(weights, dtype), jnp.asarray(gram, dtype), jnp.asarray(count, jnp.int32), scope
+        weights=jnp.asarray(weights, dtype),
+        gram=jnp.asarray(gram, dtype),
+        k=jnp.asarray(count, jnp.int32),
+        scope=scope,
     )
 
 

@@ -351,7 +351,14 @@ def _walk(
         return jnp.full((), number, jnp.int32)
 
     infinity = jnp.full((), jnp.inf, results.value.dtype)
-    first = _Walk(results, moves, length, infinity, count(0), count(0))
+    first = _Walk(
+        results=results,
+        moves=moves,
+        length=length,
+        least=infinity,
+        least_at=count(0),
+        idle=count(0),
+    )
     return while_loop(go_on, move, first).results
 
 

@@ -159,7 +159,12 @@ class ARHT(Solver):
         """
         num_cores = 5 * math.log(6 * d * math.log(3 / rtol))
         core_steps = 2 * k * math.log(3 / rtol)
-        return ARHT(rtol, math.ceil(num_cores), 1.0, math.ceil(core_steps))
+        return ARHT(
+            rtol=rtol,
+            num_cores=math.ceil(num_cores),
+            progress=1.0,
+            core_steps=math.ceil(core_steps),
+        )
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None

@@ -106,7 +106,12 @@ class CGIHT(Solver):
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
         T = start_support(constraint, x0, g)
-        state = CGIHTState(g, T, jnp.zeros_like(g), jnp.zeros_like(iterate.value))
+        state = CGIHTState(
+            gradient=g,
+            support=T,
+            direction=jnp.zeros_like(g),
+            size=jnp.zeros_like(iterate.value),
+        )
         return iterate, state, Info(full_gradients=1)
 
     def step(

@@ -74,15 +74,15 @@ class Info:
     def as_arrays(self) -> "Info":
         """The same numbers as arrays of int32 and bool."""
         return Info(
-            jnp.asarray(self.full_gradients, jnp.int32),
-            jnp.asarray(self.sample_gradients, jnp.int32),
-            jnp.asarray(self.projections, jnp.int32),
-            jnp.asarray(self.status, jnp.int32),
-            self.gap,
-            jnp.asarray(self.accepted, bool),
-            jnp.asarray(self.refit_status, jnp.int32),
-            jnp.asarray(self.skip_fixed_point_test, bool),
-            jnp.asarray(self.ends_step, bool),
+            full_gradients=jnp.asarray(self.full_gradients, jnp.int32),
+            sample_gradients=jnp.asarray(self.sample_gradients, jnp.int32),
+            projections=jnp.asarray(self.projections, jnp.int32),
+            status=jnp.asarray(self.status, jnp.int32),
+            gap=self.gap,
+            accepted=jnp.asarray(self.accepted, bool),
+            refit_status=jnp.asarray(self.refit_status, jnp.int32),
+            skip_fixed_point_test=jnp.asarray(self.skip_fixed_point_test, bool),
+            ends_step=jnp.asarray(self.ends_step, bool),
         )
 
 
@@ -119,15 +119,20 @@ class Counts:
     def zero(cls, num_samples: int) -> "Counts":
         """The counts before any work; num_samples is n, an int."""
         no_words = (jnp.zeros((), jnp.uint32),) * 2
-        return cls(jnp.zeros((), jnp.int32), no_words, no_words, num_samples)
+        return cls(
+            full_gradients=jnp.zeros((), jnp.int32),
+            sample_words=no_words,
+            projection_words=no_words,
+            num_samples=num_samples,
+        )
 
     def plus(self, info: Info) -> "Counts":
         """The counts after a further step."""
         return Counts(
-            self.full_gradients + info.full_gradients,
-            _add(self.sample_words, info.sample_gradients),
-            _add(self.projection_words, info.projections),
-            self.num_samples,
+            full_gradients=self.full_gradients + info.full_gradients,
+            sample_words=_add(self.sample_words, info.sample_gradients),
+            projection_words=_add(self.projection_words, info.projections),
+            num_samples=self.num_samples,
         )
 
     @property

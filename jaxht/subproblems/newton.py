@@ -308,7 +308,12 @@ def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> 
         # another solve.
         start = (jnp.full_like(state.tau, 2), w, pred, jnp.full_like(value, jnp.inf))
         _, trial, trial_pred, trial_value = while_loop(is_outside, shorten, start)
-        there = _Point(trial, trial_pred, trial_value, f.gradient(trial, trial_pred))
+        there = _Point(
+            w=trial,
+            pred=trial_pred,
+            value=trial_value,
+            gradient=f.gradient(trial, trial_pred),
+        )
         move = trial - w
         slope = -real_vdot(gradient, move)
         size = jnp.abs(value)

@@ -84,7 +84,12 @@ class QuadraticModel:
         )
         b = H(x) - objective.gradient(x, pred)
         if x.size > min(MAX_FORMED_ENTRIES, num_rows):
-            return cls(squares, b, H.diagonal(), None)
+            return cls(
+                objective=squares,
+                b=b,
+                diagonal=H.diagonal(),
+                gram=None,
+            )
         gram = H.matrix()
         return cls(squares, b, jnp.diagonal(gram), gram)
 

@@ -168,7 +168,12 @@ class Program:
             numbers[name] = np.asarray(cell.coordinates[name], dtype)
         shared_hash = np.uint32(stable_hash(dict(cell.shared)))
         problem_hash = np.uint32(stable_hash(dict(cell.problem)))
-        return Inputs(np.uint32(seed), (shared_hash, shared), (problem_hash, own), trials)
+        return Inputs(
+            seed=np.uint32(seed),
+            shared=(shared_hash, shared),
+            own=(problem_hash, own),
+            trials=trials,
+        )
 
     @functools.cached_property
     def fingerprint(self) -> str:

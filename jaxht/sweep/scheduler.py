@@ -456,7 +456,12 @@ def read_results(chunk: Chunk) -> _Ended:
     number = int(chunk.num_ended)
     if number == 0:  # most chunks of long trials: their results stay on the device
         none = np.zeros(0, np.int32)
-        return _Ended(none, none, none, {})
+        return _Ended(
+            rows=none,
+            cells=none,
+            trials=none,
+            results={},
+        )
     log = jax.device_get((chunk.rows, chunk.cells, chunk.trials, chunk.results))
     return _Ended(*jax.tree.map(lambda values: np.array(values[:number]), log))
 

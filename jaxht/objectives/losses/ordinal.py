@@ -309,7 +309,14 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
 
     infinity = jnp.full((), jnp.inf, u.dtype)
     one = jnp.ones((), u.dtype)
-    begin = _Search(0, jnp.array(True), theta, infinity, jnp.zeros_like(theta), one)
+    begin = _Search(
+        count=0,
+        goes_on=jnp.array(True),
+        theta=theta,
+        value=infinity,
+        step=jnp.zeros_like(theta),
+        length=one,
+    )
     found = while_loop(lambda at: (at.count < MAX_STEPS) & at.goes_on, attempt, begin)
     last = found.theta + found.step
     return jnp.where(jnp.all(_differences(last, sides.middle) > 0), last, found.theta)

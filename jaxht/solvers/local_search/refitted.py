@@ -178,7 +178,12 @@ def walk_by_refits(
 
         smaller = jnp.maximum(1, block_size // 2)
         next_size = jnp.where(descends & (best == 0), block_size, smaller)
-        here = RefittedSelection(after, fit, next_size, jnp.array(True))
+        here = RefittedSelection(
+            selected=after,
+            fit=fit,
+            block_size=next_size,
+            is_fitted=jnp.array(True),
+        )
         tabu = walk.tabu.record(selected, after, value, fixed, empty)
         begun = TabuList.begin(value, walk.tabu.seed, fixed.size)
         tabu = tree_where(is_fitted, tabu, begun)
@@ -196,7 +201,12 @@ def walk_by_refits(
         start = start._replace(block_size=largest_block(problem))
     start = start._replace(selected=start.selected.ravel())
     value = value_or_inf(problem, start.fit)
-    walk = _RefittedWalk(start, value, start, TabuList.begin(value, seed, fixed.size))
+    walk = _RefittedWalk(
+        here=start,
+        value=value,
+        best=start,
+        tabu=TabuList.begin(value, seed, fixed.size),
+    )
     walk = while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, walk)
 
     def shaped(selection):

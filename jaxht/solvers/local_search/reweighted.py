@@ -75,7 +75,13 @@ class ReweightedSearch(Search):
             return walk_by_expansions(problem, selection, seed, num_moves)
 
         ends = lax.map(walk, (selections, seeds))
-        return Walk(ends.selection, ends.selection, ends.value, seeds, ends.num_refits)
+        return Walk(
+            end=ends.selection,
+            best=ends.selection,
+            least=ends.value,
+            seed=seeds,
+            num_moves=ends.num_refits,
+        )
 
 
 class _Descent(NamedTuple):

@@ -37,7 +37,13 @@ class TabuList(NamedTuple):
     def begin(cls, value: Array, seed: Array, num_items: int) -> "TabuList":
         """Return the memory of a walk that starts at a value of f."""
         zero = jnp.zeros((), jnp.int32)
-        return cls(value, jnp.array(False), zero, seed, jnp.zeros(num_items, jnp.int32))
+        return cls(
+            least=value,
+            improved=jnp.array(False),
+            num_moves=zero,
+            seed=seed,
+            free_from=jnp.zeros(num_items, jnp.int32),
+        )
 
     def goes_on(self, num_moves: Numeric) -> Array:
         """Whether fewer than ``num_moves`` moves are taken, or the last one improved."""
