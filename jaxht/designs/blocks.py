@@ -71,26 +71,30 @@ class Blocks(Design):
                     f"A must have {axis} that divide evenly over the {count} shards of this process; got {size}. "
                     "Append empty ones; rows take weight 0 in the objective"
                 )
-        m, p = (size // count for size, count in zip(A.shape, counts, strict=True))
+        R, C = counts
+        m = A.shape[0] // R
+        p = A.shape[1] // C
         if isinstance(A, np.ndarray):
-            array = np.moveaxis(A.reshape(counts[0], m, counts[1], p), 2, 1)
-            own: Any = Dense(array)
+            array = A.reshape(R, m, C, p)
+            own: Any = Dense(np.moveaxis(array, 2, 1))
         else:
-            own = jax.tree.map(
-                lambda leaf: leaf.reshape(*counts, *leaf.shape[1:]), _sparse(A, counts, m, p)
-            )
+
+            def to_grid(leaf: np.ndarray) -> np.ndarray:
+                return leaf.reshape(R, C, *leaf.shape[1:])
+
+            own = jax.tree.map(to_grid, _sparse(A, counts, m, p))
 
         def place(array: np.ndarray) -> Array:
-            array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+            dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+            array = array.astype(dtype, copy=False)
 
             def at(index: Any) -> np.ndarray:
-                r, c = (
-                    of.indices(size)[0] - start
-                    for of, size, start in zip(index, grid, corner, strict=False)
-                )
+                firsts = _first_block(index, grid)
+                r, c = (first - start for first, start in zip(firsts, corner, strict=True))
                 return array[r : r + 1, c : c + 1]
 
-            return jax.make_array_from_callback((*grid, *array.shape[2:]), spec, at)
+            shape = (*grid, *array.shape[2:])
+            return jax.make_array_from_callback(shape, spec, at)
 
         return cls(jax.tree.map(place, own))
 
@@ -138,7 +142,8 @@ class Blocks(Design):
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,)."""
         norms = _map(self.blocks, lambda block: block.row_norms())
-        return _join(jnp.sqrt((norms**2).sum(axis=1)))
+        squares = (norms**2).sum(axis=1)
+        return _join(jnp.sqrt(squares))
 
     divides_columns = True
 
@@ -148,7 +153,8 @@ class Blocks(Design):
         def divide(block: Any, own: Array) -> Any:
             return block.divide_columns(own, None)
 
-        return Blocks(_map(self.blocks, divide, columns=_cut(divisors, self.grid[1])))
+        parts = _cut(divisors, self.grid[1])
+        return Blocks(_map(self.blocks, divide, columns=parts))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an
@@ -157,7 +163,9 @@ class Blocks(Design):
         found = _map(
             self.blocks, lambda block, indices: block.columns(indices), columns=local
         )  # (R, C, k_max, m)
-        return jnp.moveaxis(found.sum(axis=1), 0, 1).reshape(len(indices), -1)
+        of_rows = found.sum(axis=1)
+        columns = jnp.moveaxis(of_rows, 0, 1)
+        return columns.reshape(len(indices), -1)
 
     def rows(self, indices: Array) -> "RowsOfBlocks":
         """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Each device reads
@@ -192,16 +200,20 @@ class RowsOfBlocks(Design):
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (b,), or from (d, c) to (b, c)."""
-        parts = _cut(x, _leading(self.blocks)[1])
-        return _map(self.blocks, lambda block, x: block.matvec(x), columns=parts).sum(axis=(0, 1))
+        _, C = _leading(self.blocks)
+        parts = _cut(x, C)
+        images = _map(self.blocks, lambda block, x: block.matvec(x), columns=parts)
+        return images.sum(axis=(0, 1))
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (b,) to (d,), or from (b, c) to (d, c)."""
-        return _join(_map(self.blocks, lambda block: block.rmatvec(r)).sum(axis=0))
+        images = _map(self.blocks, lambda block: block.rmatvec(r))
+        return _join(images.sum(axis=0))
 
 
 def _leading(blocks: Any) -> tuple[int, int]:
-    R, C = jax.tree.leaves(blocks)[0].shape[:2]
+    first, *_ = jax.tree.leaves(blocks)
+    R, C = first.shape[:2]
     return R, C
 
 
@@ -220,7 +232,8 @@ def _map(
 def _local(indices: Array, parts: int, size: int) -> Array:
     """Positions in each of the parts that rows or columns are cut into, (parts, b); ``size`` for
     those of others."""
-    return positions_within(indices, size * jnp.arange(parts, dtype=jnp.int32)[:, None], size)
+    firsts = size * jnp.arange(parts, dtype=jnp.int32)[:, None]
+    return positions_within(indices, firsts, size)
 
 
 def _cut(v: Array, parts: int) -> Array:
@@ -247,23 +260,27 @@ def _grid(sharding: NamedSharding) -> tuple[tuple[int, int], NamedSharding]:
     return (R, C), NamedSharding(sharding.mesh, PartitionSpec(*spec))
 
 
+def _first_block(index: Any, grid: tuple[int, int]) -> list[int]:
+    """Row and column of the first block of a part of the grid, given by slices."""
+    return [of.indices(size)[0] for of, size in zip(index[:2], grid, strict=True)]
+
+
 def _own(grid: tuple[int, int], spec: NamedSharding) -> tuple[tuple[int, int], tuple[int, int]]:
     """The first block of rows and of columns of this process, and how many it has of each; they are
     side by side."""
-    places = np.array(
-        [
-            [of.indices(size)[0] for of, size in zip(index or (), grid, strict=True)]
-            for index in spec.addressable_devices_indices_map(grid).values()
-        ]
-    )
+    parts = spec.addressable_devices_indices_map(grid).values()
+    places = np.array([_first_block(index or (), grid) for index in parts])
     corner = places.min(axis=0)
     last = places.max(axis=0)
     counts = last - corner + 1
-    if len(np.unique(places, axis=0)) != counts.prod():
+    num_places = len(np.unique(places, axis=0))
+    if num_places != counts.prod():
         raise ValueError(
             "sharding must give each process blocks that are side by side: rows in the order of processes"
         )
-    return (int(corner[0]), int(corner[1])), (int(counts[0]), int(counts[1]))
+    r, c = corner.tolist()
+    R, C = counts.tolist()
+    return (r, c), (R, C)
 
 
 def _sparse(A: Any, counts: tuple[int, int], m: int, p: int) -> SparseMatrix:
@@ -272,21 +289,25 @@ def _sparse(A: Any, counts: tuple[int, int], m: int, p: int) -> SparseMatrix:
     parts = []
     for r, c in np.ndindex(*counts):
         inside = (rows // m == r) & (columns // p == c)
-        parts.append((rows[inside] - r * m, columns[inside] - c * p, values[inside]))
+        i = rows[inside] - r * m
+        j = columns[inside] - c * p
+        parts.append((i, j, values[inside]))
     turned = []
     for i, j, v in parts:
         order = np.argsort(j, kind="stable")
         turned.append((j[order], i[order], v[order]))
-    nnz: Any = np.array([len(values) for *_, values in parts], np.int32)
-    return SparseMatrix(_stack(parts, (m, p)), _stack(turned, (p, m)), nnz)
+    sizes = [len(v) for *_, v in parts]
+    nnz: Any = np.array(sizes, np.int32)
+    by_row = _stack(parts, (m, p))
+    by_column = _stack(turned, (p, m))
+    return SparseMatrix(by_row, by_column, nnz)
 
 
 def _stack(parts: Sequence[tuple[Any, Any, Any]], shape: tuple[int, int]) -> Chunks:
     """The chunks of all blocks of this process, as many in each as the fullest block of all
     processes needs."""
-    sizes = np.max(
-        [num_chunks(np.bincount(rows, minlength=shape[0])) for rows, *_ in parts], axis=0
-    )
+    counts = [np.bincount(rows, minlength=shape[0]) for rows, *_ in parts]
+    sizes = np.max([num_chunks(count) for count in counts], axis=0)
     if jax.process_count() > 1:
         sizes = np.max(multihost_utils.process_allgather(sizes), axis=0)
     built = [Chunks.build(rows, indices, values, shape, sizes) for rows, indices, values in parts]

@@ -124,10 +124,11 @@ class Genotypes(blockwise.Coded):
                     f"calls must be 0, 1, 2 or {missing} where missing; got "
                     f"{block[sample, marker]} at sample {sample}, marker {first + marker}"
                 )
-            part = np.pad(part, ((0, 0), (0, -len(calls) % 4)), constant_values=3).reshape(
-                last - first, -1, 4
-            )
-            return part[..., 0] | part[..., 1] << 2 | part[..., 2] << 4 | part[..., 3] << 6
+            padding = -len(calls) % 4
+            part = np.pad(part, ((0, 0), (0, padding)), constant_values=3)
+            part = part.reshape(last - first, -1, 4)
+            shifts = 2 * np.arange(4, dtype=np.uint8)
+            return np.bitwise_or.reduce(part << shifts, axis=-1)
 
         return cls.pack(pack, calls.shape, dtype)
 
@@ -152,7 +153,8 @@ class Genotypes(blockwise.Coded):
             raise ValueError(
                 f"data must be uint8 of shape (d, {width}) for {num_samples} samples; got {data.dtype} {data.shape}"
             )
-        return cls.pack(lambda first, last: data[first:last], (num_samples, len(data)), dtype)
+        shape = (num_samples, len(data))
+        return cls.pack(lambda first, last: data[first:last], shape, dtype)
 
     @classmethod
     def pack(
@@ -170,20 +172,28 @@ class Genotypes(blockwise.Coded):
         used = -(-n // 4)
         counts = np.empty((3, d), np.int32)
         block = max(1, MAX_BYTES_READ // width)
-        room = np.empty(d * width + ALIGNMENT, np.uint8)
-        data = room[-room.ctypes.data % ALIGNMENT :][: d * width].reshape(d, width)
+        size = d * width
+        room = np.empty(size + ALIGNMENT, np.uint8)
+        start = -room.ctypes.data % ALIGNMENT
+        data = room[start:][:size].reshape(d, width)
         data[:, used:] = 255
         for first in range(0, d, block):
             last = min(d, first + block)
-            data[first:last, :used] = read(first, last)
-            if n % 4:
-                data[first:last, used - 1] |= 255 << 2 * (n % 4) & 255
+            part = data[first:last, :used]
+            part[:] = read(first, last)
+            num_in_last = n % 4
+            if num_in_last:
+                part[:, -1] |= 255 << 2 * num_in_last & 255
             for count, table in zip(counts, TABLES, strict=True):
-                count[first:last] = np.sum(table[data[first:last, :used]], axis=1, dtype=np.int32)
+                numbers = table[part]
+                count[first:last] = np.sum(numbers, axis=1, dtype=np.int32)
         one, two, missing = counts
         ones = jnp.ones(d, jnp.result_type(dtype))
-        fill = ((one + 2 * two) / np.maximum(n - missing, 1)).astype(ones.dtype)
-        words = jax.device_put(data.view("<i4").astype(np.int32, copy=False))
+        called = np.maximum(n - missing, 1)
+        fill = (one + 2 * two) / called
+        fill = fill.astype(ones.dtype)
+        words = data.view("<i4").astype(np.int32, copy=False)
+        words = jax.device_put(words)
         return cls(
             words=words,
             counts=jnp.asarray(counts),
@@ -202,22 +212,31 @@ class Genotypes(blockwise.Coded):
         Cost: n k_max."""
         words = jnp.take(self.words, indices, axis=0, mode="fill", fill_value=-1)
         fill, scale = self.fill_and_scale(indices)
-        calls = jnp.stack([_decode(words, p, fill[:, None]) for p in range(CALLS)], axis=-1)
-        return calls.reshape(len(indices), -1)[:, : self.num_samples] / scale[:, None]
+        fill = fill[:, None]
+        calls = [_decode(words, p, fill) for p in range(CALLS)]
+        columns = jnp.stack(calls, axis=-1).reshape(len(indices), -1)
+        return columns[:, : self.num_samples] / scale[:, None]
 
     def rows(self, indices: Array) -> Integers:
         """The rows at ``indices`` (b,), unpacked, as a design (b, d); 0 where an index is n. Cost:
         b d."""
-        words = jnp.take(self.words, indices // CALLS, axis=1, mode="fill", fill_value=-1)
-        codes = words >> 2 * (indices % CALLS) & 3
-        codes = jnp.where(indices < self.num_samples, codes, 3)
-        calls = jnp.where(codes == 1, -1, 2 - codes + (codes >> 1)).astype(jnp.int8)
+        place = indices // CALLS
+        words = jnp.take(self.words, place, axis=1, mode="fill", fill_value=-1)
+        shift = 2 * (indices % CALLS)
+        codes = words >> shift & 3
+        is_sample = indices < self.num_samples
+        codes = jnp.where(is_sample, codes, 3)
+        is_missing = codes == 1
+        copies = 2 - codes + (codes >> 1)
+        calls = jnp.where(is_missing, -1, copies)
+        calls = calls.astype(jnp.int8)
         return Integers(calls.T, self.fill, self.scale, -1)
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,), from counts. Cost: d."""
         one, two, missing = self.counts
-        return jnp.sqrt(one + 4 * two + missing * self.fill**2) / self.scale
+        squares = one + 4 * two + missing * self.fill**2
+        return jnp.sqrt(squares) / self.scale
 
     def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
         """Mean and variance of each column, from counts, unless there are weights."""
@@ -234,7 +253,9 @@ class Genotypes(blockwise.Coded):
         share = missing / n
         mean = mean + share * apart
         between = share * (called / n) * apart**2
-        return mean / self.scale, (spread / n + between) / self.scale**2
+        mean = mean / self.scale
+        variance = (spread / n + between) / self.scale**2
+        return mean, variance
 
     def transposed(self, u: Array, entrywise: Entrywise = blockwise.unchanged) -> Array:
         """``entrywise(A)^T u``, from (n, c) to (d, c), without the division by ``scale``."""
@@ -256,7 +277,8 @@ class Genotypes(blockwise.Coded):
 
             def weigh(p: int) -> Array:
                 called = _field(copies, p, u.dtype)
-                return (called + beyond * _field(missing, p, u.dtype)) * fields[None, :, p]
+                filled = beyond * _field(missing, p, u.dtype)
+                return (called + filled) * fields[None, :, p]
 
             sums = sum(weigh(p) for p in range(CALLS))
             return blockwise.put(image, matmul(sums, ones), first)
@@ -271,17 +293,20 @@ class Genotypes(blockwise.Coded):
             words, fill = self._block(first, len(new))
 
             def add(p: Array, part: Array) -> Array:
-                return part + matmul(entrywise(_decode(words, p, fill)), fields[p])
+                entries = entrywise(_decode(words, p, fill))
+                return part + matmul(entries, fields[p])
 
             start = jnp.zeros((len(new), u.shape[1]), u.dtype)
-            return blockwise.put(image, fori_loop(0, CALLS, add, start), first)
+            found = fori_loop(0, CALLS, add, start)
+            return blockwise.put(image, found, first)
 
         return self._loop_markers(multiply, u)
 
     def _loop_markers(self, multiply: Callable[[Array, Array, Array], Array], u: Array) -> Array:
         d = self.shape[1]
         start = jnp.zeros((d, u.shape[1]), u.dtype)
-        return blockwise.loop(d, self._block_size(MAX_MARKERS_IN_BLOCK), multiply, start)
+        size = self._block_size(MAX_MARKERS_IN_BLOCK)
+        return blockwise.loop(d, size, multiply, start)
 
     def times(
         self, u: Array, entrywise: Entrywise = blockwise.unchanged, skip: bool = False
@@ -290,42 +315,56 @@ class Genotypes(blockwise.Coded):
 
         def multiply(first: Array, new: Array, image: Array) -> Array:
             words, fill = self._block(first, len(new))
-            along = jnp.where(new[:, None], blockwise.take(u, first, len(new)), 0).T
+            is_new = new[:, None]
+            rows = blockwise.take(u, first, len(new))
+            along = jnp.where(is_new, rows, 0).T
 
             def add(p: Array, image: Array) -> Array:
-                return image.at[p].add(matmul(along, entrywise(_decode(words, p, fill))))
+                entries = entrywise(_decode(words, p, fill))
+                return image.at[p].add(matmul(along, entries))
 
             def add_all(image: Array) -> Array:
                 return fori_loop(0, CALLS, add, image)
 
             if not skip:
                 return add_all(image)
-            return cond_of_lanes(jnp.any(along != 0), add_all, lambda image: image, image)
+            is_needed = jnp.any(along != 0)
+            return cond_of_lanes(is_needed, add_all, lambda image: image, image)
 
-        start = jnp.zeros((CALLS, u.shape[1], self.words.shape[1]), u.dtype)
+        num_columns = u.shape[1]
+        d, words_of_marker = self.words.shape
+        start = jnp.zeros((CALLS, num_columns, words_of_marker), u.dtype)
         size = self._block_size(MAX_MARKERS_IN_SKIPPED_BLOCK)
-        image = blockwise.loop(self.shape[1], size, multiply, start)
-        return image.transpose(2, 0, 1).reshape(-1, u.shape[1])[: self.num_samples]
+        image = blockwise.loop(d, size, multiply, start)
+        image = image.transpose(2, 0, 1).reshape(-1, num_columns)
+        return image[: self.num_samples]
 
     def _fields(self, u: Array) -> Array:
         """u (n, c) by place within a word, (16, w, c)."""
-        u = jnp.pad(u, ((0, -len(u) % CALLS), (0, 0)))
-        return u.reshape(-1, CALLS, u.shape[1]).transpose(1, 0, 2)
+        padding = -len(u) % CALLS
+        u = jnp.pad(u, ((0, padding), (0, 0)))
+        words = u.reshape(-1, CALLS, u.shape[1])
+        return words.transpose(1, 0, 2)
 
     def _block(self, first: Array, size: int) -> tuple[Array, Array]:
         """The words of some markers, and what missing calls count as."""
         words = blockwise.take(self.words, first, size)
-        return words, blockwise.take(self.fill, first, size)[:, None]
+        fill = blockwise.take(self.fill, first, size)
+        return words, fill[:, None]
 
     def _block_size(self, max_markers: int) -> int:
         """How many markers are decoded at a time."""
         d, words_of_marker = self.words.shape
-        return min(d, max(8, min(max_markers, MAX_WORDS_IN_BLOCK // words_of_marker)))
+        most = MAX_WORDS_IN_BLOCK // words_of_marker
+        size = max(8, min(max_markers, most))
+        return min(d, size)
 
 
 def _field(words: Array, p: int, dtype: ArrayDType) -> Array:
     """The p-th calls of words, times ``4^p`` but for the last."""
-    return (words & MASKS[p] if p < CALLS - 1 else words >> 2 * p & 3).astype(dtype)
+    is_last = p == CALLS - 1
+    calls = words >> 2 * p & 3 if is_last else words & MASKS[p]
+    return calls.astype(dtype)
 
 
 def _decode(words: Array, p: Any, fill: Array) -> Array:
@@ -334,4 +373,6 @@ def _decode(words: Array, p: Any, fill: Array) -> Array:
     high = (codes & 2) != 0
     low = (codes & 1) != 0
     none, one, two = (jnp.asarray(value, fill.dtype) for value in (0, 1, 2))
-    return jnp.where(high, jnp.where(low, none, one), jnp.where(low, fill, two))
+    none_or_one = jnp.where(low, none, one)
+    fill_or_two = jnp.where(low, fill, two)
+    return jnp.where(high, none_or_one, fill_or_two)

@@ -14,7 +14,8 @@ from jaxht.designs.reading import Reader
 def matvec(reader: Reader, x: np.ndarray) -> np.ndarray:
     """``A x``, from (..., d) to (..., n)."""
     lanes = _flatten_lanes(x)
-    out = np.empty((len(lanes), reader.source.shape[0]), x.dtype)
+    n, _ = reader.source.shape
+    out = np.empty((len(lanes), n), x.dtype)
     for part, chunk in reader.read():
         out[:, part] = lanes @ chunk.T
     return out.reshape(*x.shape[:-1], -1)
@@ -30,9 +31,16 @@ def rmatvec(reader: Reader, r: np.ndarray) -> np.ndarray:
 def gram_product(reader: Reader, v: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """``A^T (weights * (A v))``, from (..., d) and (..., n) to (..., d)."""
     lanes = np.broadcast_shapes(v.shape[:-1], weights.shape[:-1])
-    v = _flatten_lanes(np.broadcast_to(v, lanes + v.shape[-1:]))
-    weights = _flatten_lanes(np.broadcast_to(weights, lanes + weights.shape[-1:]))
-    out = _sum(reader, lambda part, chunk: (weights[:, part] * (v @ chunk.T)) @ chunk)
+    v = np.broadcast_to(v, lanes + v.shape[-1:])
+    weights = np.broadcast_to(weights, lanes + weights.shape[-1:])
+    v = _flatten_lanes(v)
+    weights = _flatten_lanes(weights)
+
+    def product(part: slice, chunk: np.ndarray) -> np.ndarray:
+        image = v @ chunk.T
+        return (weights[:, part] * image) @ chunk
+
+    out = _sum(reader, product)
     return out.reshape(*lanes, -1)
 
 
@@ -45,11 +53,13 @@ def squared(reader: Reader, weights: np.ndarray) -> np.ndarray:
 
 def columns(reader: Reader, indices: np.ndarray) -> np.ndarray:
     """The columns at ``indices`` (..., k), as rows (..., k, n); 0 where an index is d."""
+    n, d = reader.source.shape
     places = indices.reshape(-1)
-    inside = places < reader.source.shape[1]
-    out = np.zeros((len(places), reader.source.shape[0]), reader.dtype)
+    inside = places < d
+    found = places[inside]
+    out = np.zeros((len(places), n), reader.dtype)
     for part, chunk in reader.read():
-        out[inside, part] = chunk.take(places[inside], axis=1).T
+        out[inside, part] = chunk.take(found, axis=1).T
     return out.reshape(*indices.shape, -1)
 
 

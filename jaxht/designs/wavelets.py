@@ -114,12 +114,16 @@ def wavelet_parents(shape: Shape, name: str = "db4", levels: int | None = None) 
     lengths = check_lengths(shape)
     levels = _num_levels(lengths, _num_moments(name), levels)
     coarse = np.array([m >> levels for m in lengths])
-    places = np.indices(lengths).reshape(len(lengths), -1).T
+    places = np.indices(lengths)
+    places = places.reshape(len(lengths), -1).T
     is_root = np.all(places < coarse, axis=1)
     is_coarsest = np.all(places < 2 * coarse, axis=1)
-    above = np.where(is_coarsest[:, None], places % coarse, places // 2)
+    same_place = places % coarse
+    next_coarser = places // 2
+    above = np.where(is_coarsest[:, None], same_place, next_coarser)
     parents = np.ravel_multi_index(tuple(above.T), lengths)
-    return np.where(is_root, -1, parents).astype(np.int32)
+    parents = np.where(is_root, -1, parents)
+    return parents.astype(np.int32)
 
 
 # ---- products, equal where their settings are ----
@@ -137,7 +141,8 @@ class Synthesis:
     def __call__(self, c: Array) -> Array:
         """From (d,) to (d,)."""
         filters = polyphase(self.num_moments)
-        return _synthesise(c.reshape(self.lengths), self.levels, filters).ravel()
+        c = c.reshape(self.lengths)
+        return _synthesise(c, self.levels, filters).ravel()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,33 +156,38 @@ class Analysis:
     def __call__(self, x: Array) -> Array:
         """From (d,) to (d,)."""
         filters = polyphase(self.num_moments)
-        return _analyse(x.reshape(self.lengths), self.levels, filters).ravel()
+        x = x.reshape(self.lengths)
+        return _analyse(x, self.levels, filters).ravel()
 
 
 def _synthesise(c: Array, levels: int, filters: np.ndarray) -> Array:
     if levels > 1:
-        c = _replace_corner(c, _synthesise(_corner(c), levels - 1, filters))
+        coarser = _synthesise(_corner(c), levels - 1, filters)
+        c = _replace_corner(c, coarser)
     return _map_axes(_merge, c, filters)
 
 
 def _analyse(x: Array, levels: int, filters: np.ndarray) -> Array:
     c = _map_axes(_split, x, filters)
     if levels > 1:
-        c = _replace_corner(c, _analyse(_corner(c), levels - 1, filters))
+        coarser = _analyse(_corner(c), levels - 1, filters)
+        c = _replace_corner(c, coarser)
     return c
 
 
 def _corner(c: Array) -> Array:
     """The first half along each axis."""
-    return c[tuple(slice(m // 2) for m in c.shape)]
+    halves = tuple(slice(m // 2) for m in c.shape)
+    return c[halves]
 
 
 def _replace_corner(c: Array, corner: Array) -> Array:
     """c with another first corner. Not by ``at[...].set``: where the new one is computed from the
     old one in the same program, XLA may write over entries that it has yet to read."""
     for axis in reversed(range(c.ndim)):
-        before = tuple(slice(m) for m in corner.shape[:axis])
-        rest = c[(*before, slice(corner.shape[axis], None))]
+        before = [slice(m) for m in corner.shape[:axis]]
+        behind = slice(corner.shape[axis], None)
+        rest = c[(*before, behind)]
         corner = jnp.concatenate([corner, rest], axis=axis)
     return corner
 
@@ -186,7 +196,8 @@ def _map_axes(
     function: Callable[[Array, np.ndarray], Array], x: Array, filters: np.ndarray
 ) -> Array:
     for axis in range(x.ndim):
-        x = jnp.moveaxis(function(jnp.moveaxis(x, axis, -1), filters), -1, axis)
+        last = jnp.moveaxis(x, axis, -1)
+        x = jnp.moveaxis(function(last, filters), -1, axis)
     return x
 
 
@@ -199,12 +210,13 @@ def _split(x: Array, filters: np.ndarray) -> Array:
     odd = _continue(pairs[..., 1], 0, num_pairs - 1)
     bands = []
     for band in range(2):
-        terms = [
-            float(filters[j, 0, band]) * even[..., j : j + half]
-            + float(filters[j, 1, band]) * odd[..., j : j + half]
-            for j in range(num_pairs)
-        ]
-        bands.append(sum(terms))
+
+        def term(j, band=band):
+            h_even, h_odd = filters[j, :, band].tolist()
+            places = slice(j, j + half)
+            return h_even * even[..., places] + h_odd * odd[..., places]
+
+        bands.append(sum(map(term, range(num_pairs))))
     return jnp.concatenate(bands, axis=-1)
 
 
@@ -216,18 +228,21 @@ def _merge(c: Array, filters: np.ndarray) -> Array:
     details = _continue(c[..., half:], num_pairs - 1, 0)
     phases = []
     for phase in range(2):
-        terms = [
-            float(filters[j, phase, 0]) * coarse[..., num_pairs - 1 - j :][..., :half]
-            + float(filters[j, phase, 1]) * details[..., num_pairs - 1 - j :][..., :half]
-            for j in range(num_pairs)
-        ]
-        phases.append(sum(terms))
+
+        def term(j, phase=phase):
+            h, g = filters[j, phase].tolist()
+            first = num_pairs - 1 - j
+            of_coarse = h * coarse[..., first:][..., :half]
+            return of_coarse + g * details[..., first:][..., :half]
+
+        phases.append(sum(map(term, range(num_pairs))))
     return jnp.stack(phases, axis=-1).reshape(c.shape)
 
 
 def _continue(x: Array, before: int, after: int) -> Array:
     """x with some entries more along its last axis, periodically."""
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)], mode="wrap")
+    other_axes = [(0, 0)] * (x.ndim - 1)
+    return jnp.pad(x, [*other_axes, (before, after)], mode="wrap")
 
 
 # ---- filters ----
@@ -238,8 +253,10 @@ def polyphase(num_moments: int) -> np.ndarray:
     """Filters in pairs, (N, 2, 2): of each pair j the coefficients 2 j and 2 j + 1 of h, and of
     g."""
     h = daubechies(num_moments)
-    g = h[::-1] * (-1.0) ** np.arange(h.size)
-    return np.stack([h.reshape(-1, 2), g.reshape(-1, 2)], axis=-1)
+    signs = (-1.0) ** np.arange(h.size)
+    g = h[::-1] * signs
+    filters = np.stack([h, g], axis=-1)
+    return filters.reshape(-1, 2, 2)
 
 
 def daubechies(num_moments: int) -> np.ndarray:
@@ -254,22 +271,25 @@ def daubechies(num_moments: int) -> np.ndarray:
     b = 1 - 2 * y  # (z + 1/z) / 2
     z = b + np.sqrt(b**2 - 1)
     inside = np.where(np.abs(z) < 1, z, 1 / z)
-    h = np.poly(np.concatenate([-np.ones(N), inside])).real
+    roots = np.concatenate([-np.ones(N), inside])
+    h = np.poly(roots).real
     return math.sqrt(2) * h / h.sum()
 
 
 def _num_moments(name: Any) -> int:
     text = "db1" if name == "haar" else name
-    number = re.fullmatch(r"db(\d{1,2})", text) if isinstance(text, str) else None
-    if number is None or not 1 <= int(number[1]) <= MOST_MOMENTS:
+    found = re.fullmatch(r"db(\d{1,2})", text) if isinstance(text, str) else None
+    number = int(found[1]) if found else 0
+    if not 1 <= number <= MOST_MOMENTS:
         raise ValueError(f"name must be 'haar' or one of 'db1' to 'db{MOST_MOMENTS}'; got {name!r}")
-    return int(number[1])
+    return number
 
 
 def _num_levels(lengths: tuple[int, ...], num_moments: int, levels: Any) -> int:
     most = min(map(_num_halvings, lengths))
     if levels is None:
-        useful = [(m // (2 * num_moments)).bit_length() for m in lengths]
+        filter_length = 2 * num_moments
+        useful = [(m // filter_length).bit_length() for m in lengths]
         levels = max(min(most, *useful), 1)
     is_int = isinstance(levels, int | np.integer) and not isinstance(levels, bool)
     if not is_int or levels < 1:

@@ -61,11 +61,14 @@ def with_lanes(
     @mark.def_vmap
     def _(axis_size, in_batched, pieces, k):
         def move_lanes_first(arg, batched):
-            return arg if batched else jnp.broadcast_to(arg, (axis_size, *arg.shape))
+            if batched:
+                return arg
+            return jnp.broadcast_to(arg, (axis_size, *arg.shape))
 
         pieces_batched, k_batched = in_batched
         pieces = tuple(map(move_lanes_first, pieces, pieces_batched))
-        masks = mark(pieces, tuple(map(move_lanes_first, k, k_batched)))
+        k = tuple(map(move_lanes_first, k, k_batched))
+        masks = mark(pieces, k)
         return masks, (True,) * len(pieces)
 
     return mark
@@ -91,8 +94,11 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that
     a program that selects in many places traces this once for each shape.
     """
-    if len(pieces) > 1 or pieces[0].ndim != 2 or pieces[0].shape[1] >= LONG:
-        return _search_masks([compute_keys(piece) for piece in pieces], k)
+    first = pieces[0]
+    is_vector = len(pieces) == 1 and first.ndim == 2
+    if not is_vector or first.shape[1] >= LONG:
+        keys = [compute_keys(piece) for piece in pieces]
+        return _search_masks(keys, k)
     (z,) = pieces
     if z.shape[1] <= MAX_RANKED_ENTRIES:
         keys = compute_keys(z)
@@ -120,7 +126,8 @@ def _sort_mask(z: Array, k: Array) -> list[Array]:
     # Falling keys, then rising indices.
     _, order = lax.sort((~keys, index), dimension=1, is_stable=True, num_keys=1)
     none = jnp.zeros(keys.shape, bool)
-    return [none.at[lane, order].set(index < k[:, None], unique_indices=True)]
+    is_among = index < k[:, None]
+    return [none.at[lane, order].set(is_among, unique_indices=True)]
 
 
 def _search_mask(z: Array, k: Array) -> list[Array]:
@@ -186,20 +193,27 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
             threshold, shift = carry
             searching = shift >= 0
             step = jnp.maximum(shift, 0).astype(dtype)
-            trials = [threshold + (jnp.asarray(i, dtype) << step) for i in (1, 2, 3)]
+            multiples = [jnp.asarray(i, dtype) << step for i in (1, 2, 3)]
+            trials = [threshold + multiple for multiple in multiples]
             # Where the sum has wrapped, it is below the threshold.
             trials = [jnp.where(trial < threshold, beyond, trial) for trial in trials]
             counts = [count_reaching(trials, keys) for keys in search.keys]
             totals = [add(of_pieces) for of_pieces in zip(*counts, strict=True)]
             enough = [reaches(count, k).astype(dtype) for count in totals]
             reached = sum(enough, jnp.zeros_like(threshold))
-            exact = functools.reduce(jnp.logical_or, [equals(count, k) for count in totals])
-            higher = jnp.where(searching, threshold + (reached << step), threshold)
-            return higher, jnp.where(searching, jnp.where(exact, EXACT, shift - 2), shift)
+            hits = [equals(count, k) for count in totals]
+            exact = functools.reduce(jnp.logical_or, hits)
+            higher = threshold + (reached << step)
+            higher = jnp.where(searching, higher, threshold)
+            next_shift = jnp.where(exact, EXACT, shift - 2)
+            return higher, jnp.where(searching, next_shift, shift)
 
-        threshold, shift = while_loop(
-            lambda carry: jnp.any(carry[1] >= 0), search_two_bits, (search.threshold, search.shift)
-        )
+        def goes_on(carry):
+            _, shift = carry
+            return jnp.any(shift >= 0)
+
+        start = (search.threshold, search.shift)
+        threshold, shift = while_loop(goes_on, search_two_bits, start)
 
         def number_ties():
             # More entries share the k-th key of a lane than may be selected: the first of them are.
@@ -208,15 +222,18 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
 
             def number(keys, piece):
                 shape = shapes[piece]
-                number = sum(sizes[piece:]) - index_along(shape, range(len(shape)), dtype)
+                index = index_along(shape, range(len(shape)), dtype)
+                number = sum(sizes[piece:]) - index
                 level = _align(threshold, keys)
-                numbered = jnp.where(keys == level, number, jnp.where(keys > level, beyond, 0))
+                is_equal = keys == level
+                others = jnp.where(keys > level, beyond, 0)
+                numbered = jnp.where(is_equal, number, others)
                 return jnp.where(_align(tied, keys), numbered, keys)
 
             return _Search(
-                [number(keys, piece) for piece, keys in enumerate(search.keys)],
-                jnp.where(tied, 0, threshold),
-                jnp.where(tied, _highest_shift(total), shift),
+                keys=[number(keys, piece) for piece, keys in enumerate(search.keys)],
+                threshold=jnp.where(tied, 0, threshold),
+                shift=jnp.where(tied, _highest_shift(total), shift),
             )
 
         def go_on():
@@ -225,11 +242,18 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
         return cond(jnp.any(shift == TIED), number_ties, go_on)
 
     none = equals(k, to_digits(0, False))
-    none_or_all = none | equals(k, to_digits(total, False))  # which takes no pass
-    shift = jnp.where(none_or_all, EXACT, _highest_shift(int(jnp.iinfo(dtype).max)))
-    threshold = jnp.where(none, beyond, jnp.zeros((), dtype))
+    everything = equals(k, to_digits(total, False))
+    highest = _highest_shift(int(jnp.iinfo(dtype).max))
+    # None or all take no pass.
+    shift = jnp.where(none | everything, EXACT, highest)
+    least = jnp.zeros((), dtype)
+    threshold = jnp.where(none, beyond, least)
     start = _Search(pieces, threshold, shift)
-    found = while_loop(lambda search: jnp.any(search.shift >= 0), search_threshold, start)
+
+    def goes_on(search):
+        return jnp.any(search.shift >= 0)
+
+    found = while_loop(goes_on, search_threshold, start)
     return [keys >= _align(found.threshold, keys) for keys in found.keys]
 
 
@@ -242,7 +266,8 @@ def index_along(shape: Sequence[int], axes: range, dtype: jnp.dtype, one: Array 
     row-major order; ``one`` is 1, which may be hidden from XLA."""
     index = jnp.zeros(shape, dtype)
     for axis in axes:
-        stride = one * math.prod(shape[axis + 1 : axes.stop])
+        behind = shape[axis + 1 : axes.stop]
+        stride = one * math.prod(behind)
         index += stride * lax.broadcasted_iota(dtype, shape, axis)
     return index
 
@@ -261,7 +286,8 @@ def _rank(keys: Array) -> Array:
 
 def _align(values: Array, keys: Array) -> Array:
     """``values`` (lanes,) in a shape that broadcasts against ``keys`` (lanes, ...)."""
-    return values.reshape(-1, *[1] * (keys.ndim - 1))
+    ones = [1] * (keys.ndim - 1)
+    return values.reshape(-1, *ones)
 
 
 #: Masks of the k largest keys of all arrays together, whose leading axes are those of k: the lanes.

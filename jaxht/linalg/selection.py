@@ -91,8 +91,12 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
         return mark_largest_of_vector((z,), count)[0]
     # In rows a long vector is counted by several cores. The padding comes after every entry that
     # could be chosen.
-    rows = jnp.pad(z, [(0, 0)] * len(lanes) + [(0, -d % ROW)]).reshape(*lanes, -1, ROW)
-    return mark_largest((rows,), count)[0].reshape(*lanes, -1)[..., :d]
+    widths = [(0, 0)] * len(lanes)
+    padded = jnp.pad(z, [*widths, (0, -d % ROW)])
+    rows = padded.reshape(*lanes, -1, ROW)
+    (mask,) = mark_largest((rows,), count)
+    mask = mask.reshape(*lanes, -1)
+    return mask[..., :d]
 
 
 def gather(v: Array, indices: Array) -> Array:
@@ -175,7 +179,12 @@ def count_nonzero(z: Array) -> Array:
         >>> int(selection.count_nonzero(jnp.array([0.0, -0.0, jnp.nan, 2.0])))
         2
     """
-    return to_number(add(count_true([z[None] > 0, ~(z[None] >= 0)], is_wide(z.size))))[0]
+    z = z[None]
+    is_positive = z > 0
+    is_negative_or_nan = ~(z >= 0)
+    counts = count_true([is_positive, is_negative_or_nan], is_wide(z.size))
+    (number,) = to_number(add(counts))
+    return number
 
 
 WORD_BITS = 32

@@ -96,12 +96,16 @@ def truncated_svd(
     """
     smallest = min(Z.shape)
     k_max = smallest if k_max is None else min(k_max, smallest)
-    exact = 2 * smallest < 5 * (k_max + OVERSAMPLING) if exact is None else exact
-    rtol = jnp.asarray(machine_eps(Z) ** 0.5 if rtol is None else rtol, Z.dtype)
+    if exact is None:
+        exact = 2 * smallest < 5 * (k_max + OVERSAMPLING)
+    if rtol is None:
+        rtol = machine_eps(Z) ** 0.5
+    rtol = jnp.asarray(rtol, Z.dtype)
     near = None if exact else near
+    k = jnp.asarray(k)
     if isinstance(Z, Arithmetic):
-        return _iterate(Z, jnp.asarray(k), near, rtol, k_max)
-    return _truncated_svd(Z, jnp.asarray(k), near, rtol, k_max, exact)
+        return _iterate(Z, k, near, rtol, k_max)
+    return _truncated_svd(Z, k, near, rtol, k_max, exact)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(4, 5))
@@ -127,7 +131,8 @@ def _truncated_svd(
 
 def _decompose(Z: Array, k: Array, k_max: int) -> TruncatedSVD:
     U, s, Vt = svd(Z)
-    return _add_matrix(_cut(U[:, :k_max], s[:k_max], Vt[:k_max].T, k, jnp.zeros((), Z.dtype)))
+    no_error = jnp.zeros((), Z.dtype)
+    return _add_matrix(_cut(U, s, Vt[:k_max].T, k, k_max, no_error))
 
 
 def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedSVD:
@@ -135,8 +140,10 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
     b = min(k_max + OVERSAMPLING, m, n)
     start = jax.random.normal(jax.random.key(0), (m, b), Z.dtype)
     if near is not None:
-        image = multiply(near, jax.random.normal(jax.random.key(1), (n, k_max), Z.dtype))
-        image = jnp.where(jnp.any(image != 0), image, start[:, :k_max])
+        test = jax.random.normal(jax.random.key(1), (n, k_max), Z.dtype)
+        image = multiply(near, test)
+        has_range = jnp.any(image != 0)
+        image = jnp.where(has_range, image, start[:, :k_max])
         start = jnp.concatenate([image, start[:, k_max:]], axis=1)
     wanted = lax.iota(jnp.int32, b) < k
 
@@ -148,31 +155,40 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
         U = matmul(U, P)
         V = matmul(V, Qt.T)
         Y = multiply(Z.T, U)
-        left = jnp.linalg.norm(jnp.where(wanted, Y - V * s, 0))
+        residual = jnp.where(wanted, Y - V * s, 0)
+        left = jnp.linalg.norm(residual)
         whole = jnp.linalg.norm(jnp.where(wanted, Y, 0))
         # With nothing wanted (k = 0) the error is 0; NaN ends the loop.
-        return count + 1, left / jnp.where(whole == 0, 1, whole), Y, U, s, V
+        count = count + 1
+        error = left / jnp.where(whole == 0, 1, whole)
+        return count, error, Y, U, s, V
 
     def go_on(carry):
         count, error, *_ = carry
         return (count < MAX_STEPS) & (error > rtol)
 
-    zeros = (jnp.zeros(shape, Z.dtype) for shape in ((m, b), (b,), (n, b)))
-    first = (0, jnp.full((), jnp.inf, Z.dtype), multiply(Z.T, start), *zeros)
+    infinity = jnp.full((), jnp.inf, Z.dtype)
+    Y = multiply(Z.T, start)
+    shapes = ((m, b), (b,), (n, b))
+    zeros = [jnp.zeros(shape, Z.dtype) for shape in shapes]
+    first = (0, infinity, Y, *zeros)
     _, error, _, U, s, V = while_loop(go_on, step, first)
-    return _cut(U[:, :k_max], s[:k_max], V[:, :k_max], k, error)
+    return _cut(U, s, V, k, k_max, error)
 
 
-def _cut(U: Array, s: Array, V: Array, k: Array, error: Array) -> TruncatedSVD:
-    kept = lax.iota(jnp.int32, s.size) < k
+def _cut(U: Array, s: Array, V: Array, k: Array, k_max: int, error: Array) -> TruncatedSVD:
+    """The first k_max triplets, those beyond k set to 0."""
+    first = [part[..., :k_max] for part in (U, s, V)]
+    kept = lax.iota(jnp.int32, k_max) < k
     # By selection: multiplied by 0, a NaN would stay in columns beyond k, and the rank seem to be
     # higher.
-    U, s, V = (jnp.where(kept, part, 0) for part in (U, s, V))
+    U, s, V = (jnp.where(kept, part, 0) for part in first)
     return TruncatedSVD(None, U, s, V, error)
 
 
 def _add_matrix(found: TruncatedSVD) -> TruncatedSVD:
-    return found._replace(matrix=matmul(found.U * found.s, found.V.T))
+    matrix = matmul(found.U * found.s, found.V.T)
+    return found._replace(matrix=matrix)
 
 
 @_truncated_svd.defjvp
@@ -187,11 +203,14 @@ def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple)
     kept = lax.iota(jnp.int32, s.size) < k
     between = kept[:, None] & ~kept
     gap = s[:, None] ** 2 - s**2
-    mixing = jnp.where(between, 1 / jnp.where(between, gap, 1), 0)
+    divisor = jnp.where(between, gap, 1)
+    mixing = jnp.where(between, 1 / divisor, 0)
     a = matmul(matmul(U.T, E), V)
     forth = mixing * s[:, None] ** 2
     back = mixing * s[:, None] * s
-    inner = jnp.where(kept[:, None] & kept, a, 0) + (forth + forth.T) * a + (back + back.T) * a.T
+    of_kept = jnp.where(kept[:, None] & kept, a, 0)
+    of_dropped = (forth + forth.T) * a
+    inner = of_kept + of_dropped + (back + back.T) * a.T
     U_k = jnp.where(kept, U, 0)
     V_k = jnp.where(kept, V, 0)
     # What E moves out of the spaces of U and V.
@@ -199,14 +218,20 @@ def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple)
     right = right - matmul(U, matmul(U.T, right))
     left = matmul(U_k.T, E)
     left = left - matmul(matmul(left, V), Vt)
-    matrix = matmul(matmul(U, inner), Vt) + matmul(right, V_k.T) + matmul(U_k, left)
+    within = matmul(matmul(U, inner), Vt)
+    matrix = within + matmul(right, V_k.T) + matmul(U_k, left)
 
-    inverse = jnp.where(kept & (s > 0), 1 / jnp.where(s > 0, s, 1), 0)
+    has_inverse = kept & (s > 0)
+    divisor = jnp.where(s > 0, s, 1)
+    inverse = jnp.where(has_inverse, 1 / divisor, 0)
     of_rows = (mixing * s[:, None]).T
     of_columns = (mixing * s).T
-    U_rotation = matmul(U, of_rows * a + of_columns * a.T) + right * inverse
-    V_rotation = matmul(V, of_rows * a.T + of_columns * a) + left.T * inverse
+    U_turn = of_rows * a + of_columns * a.T
+    U_rotation = matmul(U, U_turn) + right * inverse
+    V_turn = of_rows * a.T + of_columns * a
+    V_rotation = matmul(V, V_turn) + left.T * inverse
     U_dot = matmul(U_rotation, matmul(U.T, found.U))
     V_dot = matmul(V_rotation, matmul(V.T, found.V))
     s_dot = jnp.sum(found.U * matmul(E, found.V), axis=0)
-    return found, TruncatedSVD(matrix, U_dot, s_dot, V_dot, jnp.zeros_like(found.error))
+    error_dot = jnp.zeros_like(found.error)
+    return found, TruncatedSVD(matrix, U_dot, s_dot, V_dot, error_dot)

@@ -102,6 +102,16 @@ class _Piece(NamedTuple):
             axis_of_few(shape)
         return cls(shape, split_axes(shape))
 
+    @property
+    def num_leading(self) -> int:
+        """How many values the first digit has."""
+        return math.prod(self.shape[: self.split])
+
+    @property
+    def num_trailing(self) -> int:
+        """How many values the second digit has."""
+        return math.prod(self.shape[self.split :])
+
 
 @bounded_jit
 def find_masks(arrays: list[Array], k: Count) -> list[Array]:
@@ -135,8 +145,8 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
     wide = len(k) > 1
     pieces = [_Piece.build(z.shape[1:], wide) for z in arrays]
     total = sum(math.prod(piece.shape) for piece in pieces)
-    leading = [math.prod(piece.shape[: piece.split]) for piece in pieces]
-    trailing = max(math.prod(piece.shape[piece.split :]) for piece in pieces)
+    leading = [piece.num_leading for piece in pieces]
+    trailing = max(piece.num_trailing for piece in pieces)
 
     def compute_keys(z):
         return magnitudes(z.astype(common))
@@ -182,22 +192,34 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
         for i, piece in enumerate(pieces):
             keys = number_ties(search, i, one)
             reached = [keys >= align(trial, keys) for trial in search.trials]
-            of_lanes = [mark.reshape(lanes, *piece.shape) for mark in reached]
+            shape = (lanes, *piece.shape)
+            of_lanes = [mark.reshape(shape) for mark in reached]
             counts.append(count_true(of_lanes, wide))
-        totals = list(map(add, zip(*counts, strict=True)))
+        of_trials = zip(*counts, strict=True)
+        totals = list(map(add, of_trials))
         return number_where_tied(narrow(search, totals))
 
     def narrow(search, totals):
         """The interval between the nearest two trials."""
+        trials = search.trials
         rest = jnp.stack([difference(count, k) for count in totals])
-        higher = (rest >= 0) & (search.trials > search.low)
-        lower = (rest < 0) & (search.trials < search.high)
+        higher = (rest >= 0) & (trials > search.low)
+        lower = (rest < 0) & (trials < search.high)
+        low = jnp.where(higher, trials, search.low)
+        low = jnp.max(low, axis=0)
+        high = jnp.where(lower, trials, search.high)
+        high = jnp.min(high, axis=0)
+        surplus = jnp.where(higher, rest, search.surplus)
+        surplus = jnp.min(surplus, axis=0)
+        deficit = jnp.where(lower, -rest, search.deficit)
+        deficit = jnp.min(deficit, axis=0)
+        between = search.surplus + search.deficit
         return search._replace(
-            low=jnp.max(jnp.where(higher, search.trials, search.low), axis=0),
-            high=jnp.min(jnp.where(lower, search.trials, search.high), axis=0),
-            surplus=jnp.min(jnp.where(higher, rest, search.surplus), axis=0),
-            deficit=jnp.min(jnp.where(lower, -rest, search.deficit), axis=0),
-            between=search.surplus + search.deficit,
+            low=low,
+            high=high,
+            surplus=surplus,
+            deficit=deficit,
+            between=between,
         )
 
     def number_where_tied(search):
@@ -205,24 +227,38 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
         are: their numbers are searched next."""
         low, high, digit = search.low, search.high, search.digit
         tied = (search.surplus > 0) & (high - low == 1)
-        most = jnp.where(digit == 0, sum(leading), trailing).astype(dtype)
+        most = jnp.where(digit == 0, sum(leading), trailing)
+        most = most.astype(dtype)
+        low_number = jnp.where(tied, 1, low)
+        high_number = jnp.where(tied, most + 1, high)
+        next_digit = jnp.where(tied, digit + 1, digit)
+        is_first = tied & (digit == 0)
+        level = jnp.where(is_first, low, search.level)
+        is_second = tied & (digit == 1)
+        row = jnp.where(is_second, low, search.row)
         search = search._replace(
-            low=jnp.where(tied, 1, low),
-            high=jnp.where(tied, most + 1, high),
-            digit=jnp.where(tied, digit + 1, digit),
-            level=jnp.where(tied & (digit == 0), low, search.level),
-            row=jnp.where(tied & (digit == 1), low, search.row),
+            low=low_number,
+            high=high_number,
+            digit=next_digit,
+            level=level,
+            row=row,
         )
         return search._replace(trials=_interpolate(search))
 
     zero = to_digits(0, wide)
     none = equals(k, zero)
+    # Of one lane as they came: then the caller's result can take their place in memory.
+    carried = [z[0] for z in arrays] if lanes == 1 else arrays
+    least = jnp.zeros((), dtype)
+    low = jnp.where(none, end, least)
+    high = jnp.full(none.shape, end)
+    num_left_out = difference(to_digits(total, wide), k)
+    surplus = jnp.where(none, 0.0, num_left_out)
     start = _Search(
-        # Of one lane as they came: then the caller's result can take their place in memory.
-        arrays=[z[0] for z in arrays] if lanes == 1 else arrays,
-        low=jnp.where(none, end, jnp.zeros((), dtype)),
-        high=jnp.full(none.shape, end),
-        surplus=jnp.where(none, 0.0, difference(to_digits(total, wide), k)),
+        arrays=carried,
+        low=low,
+        high=high,
+        surplus=surplus,
         deficit=-difference(zero, k),
         between=jnp.zeros(none.shape, jnp.float32),
         digit=jnp.zeros(none.shape, jnp.int32),
@@ -234,10 +270,15 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
     share = to_number(k) / float(total)
     trials = _add_lowest(_bracket(sample, share), start)
     start = start._replace(trials=trials)
-    found = while_loop(lambda search: jnp.any(search.surplus > 0), turn, start)
+
+    def goes_on(search):
+        return jnp.any(search.surplus > 0)
+
+    found = while_loop(goes_on, turn, start)
     keys = [number_ties(found, i) for i in range(len(pieces))]
     masks = [of_piece >= align(found.low, of_piece) for of_piece in keys]
-    return [mask.reshape(lanes, *piece.shape) for mask, piece in zip(masks, pieces, strict=True)]
+    shapes = [(lanes, *piece.shape) for piece in pieces]
+    return [mask.reshape(shape) for mask, shape in zip(masks, shapes, strict=True)]
 
 
 #: Masks of the k entries of largest magnitude of all arrays together, whose leading axes are those
@@ -265,7 +306,8 @@ def _draw_sample(arrays: list[Array], total: int, compute_keys: Callable[[Array]
             sizes[longest] = -(-z.shape[longest] // strides[longest])
         first = [0] * z.ndim
         chosen = lax.slice(z, first, z.shape, strides)
-        keys.append(compute_keys(chosen).reshape(len(z), -1))
+        of_array = compute_keys(chosen)
+        keys.append(of_array.reshape(len(z), -1))
     sample = jnp.concatenate(keys, axis=1)
     return jnp.sort(sample, axis=1)
 
@@ -301,8 +343,11 @@ def _interpolate(search: _Search) -> Array:
     near = jnp.round(near).astype(span.dtype)
     number = lax.broadcasted_iota(span.dtype, near.shape, 0) + 1
     # The last one is cut to the end.
-    spread = jnp.where(number < len(OFFSETS), span // len(OFFSETS) * number, span)
-    as_expected = (SHRINKAGE * between <= search.between) & (between > FEW)
+    is_inner = number < len(OFFSETS)
+    part = span // len(OFFSETS)
+    spread = jnp.where(is_inner, part * number, span)
+    has_shrunk = SHRINKAGE * between <= search.between
+    as_expected = has_shrunk & (between > FEW)
     steps = jnp.where(as_expected, near, spread)
     is_short = span <= NUM_TRIALS + 1
     steps = jnp.where(is_short, number + 1, steps)

@@ -49,7 +49,8 @@ class Forest:
         self.given = np.array(parents)
         self.parents = self.given.ravel().astype(np.int32)
         settings = f"{self.given.dtype} {self.given.shape}".encode()
-        self._digest = hashlib.sha256(settings + self.parents.tobytes()).digest()
+        content = settings + self.parents.tobytes()
+        self._digest = hashlib.sha256(content).digest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Forest) and self._digest == other._digest
@@ -79,7 +80,8 @@ class Forest:
             levels.append(level)
             sizes = counts[level]
             before = np.cumsum(sizes) - sizes
-            places = np.repeat(first[level] - before, sizes) + np.arange(sizes.sum())
+            number = np.arange(sizes.sum())
+            places = np.repeat(first[level] - before, sizes) + number
             level = children[places]
         return levels
 
@@ -97,15 +99,14 @@ class Forest:
     @functools.cached_property
     def place(self) -> np.ndarray:
         """Of each entry its place in ``order``, (d,)."""
-        place = np.empty(self.size, np.int32)
-        place[self.order] = np.arange(self.size, dtype=np.int32)
-        return place
+        return _inverse_permutation(self.order)
 
     @functools.cached_property
     def depth(self) -> np.ndarray:
         """How many are above each one, by level, (d,)."""
         sizes = [len(level) for level in self.levels]
-        return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        depths = np.arange(len(sizes), dtype=np.int32)
+        return np.repeat(depths, sizes)
 
     @functools.cached_property
     def above(self) -> list[np.ndarray]:
@@ -114,21 +115,24 @@ class Forest:
         number = np.empty(self.size, np.int32)
         for level in self.levels:
             number[level] = np.arange(len(level), dtype=np.int32)
-        return [number[self.parents[level]] for level in self.levels[1:]]
+        parents = [self.parents[level] for level in self.levels[1:]]
+        return [number[above] for above in parents]
 
     @functools.cached_property
     def arity(self) -> list[int | None]:
         """For each level but the last how many children all of its entries have; None where their
         numbers differ."""
-        counts = [self.num_children[level] for level in self.levels[:-1]]
-        return [int(c[0]) if np.all(c == c[0]) else None for c in counts]
+        inner = self.levels[:-1]
+        counts = [self.num_children[level] for level in inner]
+        return [_common_value(count) for count in counts]
 
     @functools.cached_property
     def subtree_sizes(self) -> np.ndarray:
         """How many entries each one has below it, and itself, (d,)."""
         sizes = np.ones(self.size, np.int32)
         for level in reversed(self.levels[1:]):
-            np.add.at(sizes, self.parents[level], sizes[level])
+            above = self.parents[level]
+            np.add.at(sizes, above, sizes[level])
         return sizes
 
     @functools.cached_property
@@ -137,22 +141,24 @@ class Forest:
         sizes = self.subtree_sizes
         start = np.empty(self.size, np.int64)
         for number, level in enumerate(self.levels):
-            before = np.cumsum(sizes[level]) - sizes[level]
+            own = sizes[level]
+            before = np.cumsum(own) - own
             if number:
                 parents = self.parents[level]
-                is_first = np.append(True, parents[1:] != parents[:-1])
+                differs = parents[1:] != parents[:-1]
+                is_first = np.append(True, differs)
                 family = np.cumsum(is_first) - 1
-                before += 1 + start[parents] - before[is_first][family]
+                before_family = before[is_first][family]
+                before += 1 + start[parents] - before_family
             start[level] = before
-        order = np.empty(self.size, np.int32)
-        order[start] = np.arange(self.size, dtype=np.int32)
-        return order
+        return _inverse_permutation(start)
 
     # ---- entries in ``order``, level by level ----
 
     def split(self, v: Array) -> list[Array]:
         """The parts of v, (d,) by level."""
-        ends = np.cumsum([len(level) for level in self.levels])
+        sizes = [len(level) for level in self.levels]
+        ends = np.cumsum(sizes)
         return jnp.split(v, ends[:-1])
 
     def to_parents(self, number: int, v: Array) -> Array:
@@ -160,35 +166,58 @@ class Forest:
         children."""
         arity = self.arity[number]
         if arity is not None:
-            return jnp.sum(v.reshape(-1, arity), axis=1, dtype=v.dtype)
+            families = v.reshape(-1, arity)
+            return jnp.sum(families, axis=1, dtype=v.dtype)
         size = len(self.levels[number])
-        return jax.ops.segment_sum(v, self.above[number], size, indices_are_sorted=True)
+        above = self.above[number]
+        return jax.ops.segment_sum(v, above, size, indices_are_sorted=True)
 
     def to_children(self, number: int, v: Array) -> Array:
         """For each entry of the level below the one of v, which is of a level, at its parent."""
         arity = self.arity[number]
-        return v[self.above[number]] if arity is None else jnp.repeat(v, arity)
+        if arity is not None:
+            return jnp.repeat(v, arity)
+        return v[self.above[number]]
 
     def accumulate(self, combine: Any, v: Array) -> Array:
         """For each entry v, (d,) by level, combined along the path from its root."""
         parts = self.split(v)
         found = parts[:1]
         for number, part in enumerate(parts[1:]):
-            found.append(combine(self.to_children(number, found[-1]), part))
+            from_above = self.to_children(number, found[-1])
+            found.append(combine(from_above, part))
         return jnp.concatenate(found)
 
     def close(self, marked: Array) -> Array:
         """The marked entries and all above them, bool (d,), in the order of the variable."""
-        parts = self.split(marked[self.order].astype(jnp.int32))
+        by_level = marked[self.order]
+        parts = self.split(by_level.astype(jnp.int32))
         for number in reversed(range(len(parts) - 1)):
             below = self.to_parents(number, parts[number + 1])
-            parts[number] = jnp.maximum(parts[number], jnp.minimum(below, 1))
-        return jnp.concatenate(parts)[self.place] > 0
+            any_below = jnp.minimum(below, 1)
+            parts[number] = jnp.maximum(parts[number], any_below)
+        closed = jnp.concatenate(parts)
+        return closed[self.place] > 0
 
     def with_parents(self, marked: Array) -> Array:
         """The marked entries of which all above are marked, bool (d,), in the order of the
         variable."""
-        return self.accumulate(jnp.logical_and, marked[self.order])[self.place]
+        by_level = marked[self.order]
+        is_kept = self.accumulate(jnp.logical_and, by_level)
+        return is_kept[self.place]
+
+
+def _inverse_permutation(order: np.ndarray) -> np.ndarray:
+    """The place in ``order`` of each number, int32."""
+    place = np.empty(order.size, np.int32)
+    place[order] = np.arange(order.size, dtype=np.int32)
+    return place
+
+
+def _common_value(counts: np.ndarray) -> int | None:
+    """The value of all counts; None where they differ."""
+    first = counts[0]
+    return int(first) if np.all(counts == first) else None
 
 
 def largest_subtree(forest: Forest, sizes: Array, k: Numeric, k_max: int | None = None) -> Array:
@@ -219,30 +248,41 @@ def largest_subtree(forest: Forest, sizes: Array, k: Numeric, k_max: int | None 
         [True, True, False, False, True]
     """
     k_max = forest.size if k_max is None else min(k_max, forest.size)
-    k = jnp.clip(jnp.asarray(k, jnp.int32), 0, k_max)
+    k = jnp.asarray(k, jnp.int32)
+    k = jnp.clip(k, 0, k_max)
     return _select(forest, k_max, lax.stop_gradient(sizes), k)
 
 
 @functools.partial(bounded_jit, static_argnums=(0, 1))
 def _select(forest: Forest, k_max: int, sizes: Array, k: Array) -> Array:
     # Entries of which at least k are above have no part in it, whatever their sizes.
-    w = _weigh(jnp.where(forest.depth < k, sizes[forest.order], 0))
+    is_reached = forest.depth < k
+    w = _weigh(jnp.where(is_reached, sizes[forest.order], 0))
     inner, price = _find_price(forest, w, k)
     profits = w - price
     gains = _gains(forest, profits)
     # By how much the sum of profits falls at least where an entry is selected, or is not.
-    joining = forest.accumulate(jnp.add, jnp.maximum(-gains, 0))
-    leaving = forest.accumulate(jnp.minimum, jnp.maximum(gains, 0))
+    shortfall = jnp.maximum(-gains, 0)
+    joining = forest.accumulate(jnp.add, shortfall)
+    excess = jnp.maximum(gains, 0)
+    leaving = forest.accumulate(jnp.minimum, excess)
 
     selected = _complete(forest, inner, profits, joining, k)
-    loss = -jnp.sum(jnp.where(selected & ~inner, profits, 0))
+    added = jnp.where(selected & ~inner, profits, 0)
+    loss = -jnp.sum(added)
     is_open = (joining < loss) & (leaving < loss)
-    is_sure = leaving >= jnp.maximum(loss, jnp.finfo(loss.dtype).tiny)
+    smallest = jnp.finfo(loss.dtype).tiny
+    is_sure = leaving >= jnp.maximum(loss, smallest)
     rest = k - jnp.sum(is_sure, dtype=jnp.int32)
-    better = is_sure | _best_of_open(forest, k_max, profits, is_open, rest)
-    gained = jnp.sum(jnp.where(better, profits, 0) - jnp.where(selected, profits, 0))
-    is_better = (jnp.sum(better, dtype=jnp.int32) == k) & (gained > 0)
-    return jnp.where(is_better, better, selected)[forest.place]
+    of_open = _best_of_open(forest, k_max, profits, is_open, rest)
+    better = is_sure | of_open
+    new_profits = jnp.where(better, profits, 0)
+    old_profits = jnp.where(selected, profits, 0)
+    gained = jnp.sum(new_profits - old_profits)
+    has_k = jnp.sum(better, dtype=jnp.int32) == k
+    is_better = has_k & (gained > 0)
+    best = jnp.where(is_better, better, selected)
+    return best[forest.place]
 
 
 def _weigh(sizes: Array) -> Array:
@@ -250,16 +290,23 @@ def _weigh(sizes: Array) -> Array:
     sizes = jnp.abs(sizes)
     is_finite = sizes < jnp.inf
     # An eighth of the largest number: the inverse of that itself is flushed to 0.
-    most = float(jnp.finfo(real_dtype(sizes)).max) / 8
-    unit = jnp.minimum(jnp.max(jnp.where(is_finite, sizes, 0), initial=0), most)
-    return jnp.where(is_finite, (sizes / jnp.where(unit > 0, unit, 1)) ** 2, 128.0 * sizes.size)
+    limits = jnp.finfo(real_dtype(sizes))
+    most = float(limits.max) / 8
+    finite = jnp.where(is_finite, sizes, 0)
+    largest = jnp.max(finite, initial=0)
+    unit = jnp.minimum(largest, most)
+    divisor = jnp.where(unit > 0, unit, 1)
+    squares = (sizes / divisor) ** 2
+    above_all = 128.0 * sizes.size
+    return jnp.where(is_finite, squares, above_all)
 
 
 def _gains(forest: Forest, profits: Array) -> Array:
     """The largest sum of profits of entries at and below each one that contain it."""
     parts = forest.split(profits)
     for number in reversed(range(len(parts) - 1)):
-        below = forest.to_parents(number, jnp.maximum(parts[number + 1], 0))
+        gained = jnp.maximum(parts[number + 1], 0)
+        below = forest.to_parents(number, gained)
         parts[number] = parts[number] + below
     return jnp.concatenate(parts)
 
@@ -291,7 +338,9 @@ def _find_price(forest: Forest, w: Array, k: Array) -> tuple[Array, Array]:
         inner, outer, _, _ = search
         # Where both are worth the same: the lower bound of the price of one is reached by chords.
         between = outer & ~inner
-        price = jnp.sum(jnp.where(between, w, 0)) / jnp.maximum(count(between), 1).astype(w.dtype)
+        weight = jnp.sum(jnp.where(between, w, 0))
+        number = jnp.maximum(count(between), 1)
+        price = weight / number.astype(w.dtype)
         gains = _gains(forest, w - price)
         least = forest.accumulate(jnp.logical_and, gains > 0)
         most = forest.accumulate(jnp.logical_and, gains >= 0)
@@ -300,7 +349,8 @@ def _find_price(forest: Forest, w: Array, k: Array) -> tuple[Array, Array]:
         is_found = ~are_many & ~are_few
         shrinks = are_many & (count(least) < count(outer))
         grows = are_few & (count(most) > count(inner))
-        inner = jnp.where(is_found, least, jnp.where(grows, most, inner))
+        larger = jnp.where(grows, most, inner)
+        inner = jnp.where(is_found, least, larger)
         outer = jnp.where(shrinks, least, outer)
         return _Search(inner, outer, price, shrinks | grows)
 
@@ -321,27 +371,33 @@ def _complete(forest: Forest, inner: Array, profits: Array, joining: Array, k: A
     # that cost nothing, and what is below; and by the cost of the path to it alone. Children cost
     # at least what their parents do, and come after them.
     is_free = forest.accumulate(jnp.logical_or, ~inner & (joining <= 0))
-    paths = forest.accumulate(jnp.add, jnp.where(inner, 0, jnp.maximum(-profits, 0)))
-    costs = jnp.stack([joining, jnp.where(is_free, jnp.inf, joining), paths])
+    own_costs = jnp.maximum(-profits, 0)
+    paths = forest.accumulate(jnp.add, jnp.where(inner, 0, own_costs))
+    not_free = jnp.where(is_free, jnp.inf, joining)
+    costs = jnp.stack([joining, not_free, paths])
     largest = float(jnp.finfo(profits.dtype).max)
-    ranks = jnp.where(inner, jnp.inf, jnp.minimum(1 / costs, largest))
+    merits = jnp.minimum(1 / costs, largest)
+    ranks = jnp.where(inner, jnp.inf, merits)
     selected = k_largest_mask(ranks, k)
-    values = jnp.sum(jnp.where(selected & ~inner, profits, 0), axis=1)
+    added = jnp.where(selected & ~inner, profits, 0)
+    values = jnp.sum(added, axis=1)
     is_possible = ~jnp.any(selected & (ranks == 0), axis=1)
-    best = jnp.argmax(jnp.where(is_possible, values, -jnp.inf))
+    values = jnp.where(is_possible, values, -jnp.inf)
+    best = jnp.argmax(values)
     return selected[best.astype(jnp.int32)]
 
 
 def _best_of_open(forest: Forest, k_max: int, profits: Array, is_open: Array, k: Array) -> Array:
     """Of the open entries, by level, the k of the largest profits that contain the open parents of
     all of them; undefined where there are not k."""
-    depth = forest.accumulate(jnp.add, is_open.astype(jnp.int32)) - 1
+    num_on_path = forest.accumulate(jnp.add, is_open.astype(jnp.int32))
+    depth = num_on_path - 1
     fill = along_one_axis(functools.partial(_fill, forest, k_max))
     to_preorder = forest.place[forest.preorder]
-    (chosen,) = fill(profits[to_preorder], is_open[to_preorder], depth[to_preorder], k)
-    start = np.empty(forest.size, np.int32)
-    start[to_preorder] = np.arange(forest.size, dtype=np.int32)
-    return chosen[start]
+    by_level = (profits, is_open, depth)
+    in_preorder = [v[to_preorder] for v in by_level]
+    (chosen,) = fill(*in_preorder, k)
+    return chosen[_inverse_permutation(to_preorder)]
 
 
 def _fill(
@@ -350,14 +406,14 @@ def _fill(
     """The same in the order of preorder, for all lanes together."""
     lanes, d = is_open.shape
     profits = jnp.repeat(profits, lanes // profits.shape[0], axis=0)
-    in_few_rows, in_rows = (
-        functools.partial(_fill_rows, forest, k_max, num_rows) for num_rows in (FEW_ROWS, d)
-    )
+    in_few_rows = functools.partial(_fill_rows, forest, k_max, FEW_ROWS)
+    in_rows = functools.partial(_fill_rows, forest, k_max, d)
     args = (profits, is_open, depth, k)
     if d <= FEW_ROWS:
         return in_rows(*args)
     num_open = jnp.sum(is_open, axis=1, dtype=jnp.int32)
-    return cond(jnp.max(num_open) <= FEW_ROWS, in_few_rows, in_rows, *args)
+    is_enough = jnp.max(num_open) <= FEW_ROWS
+    return cond(is_enough, in_few_rows, in_rows, *args)
 
 
 class _Rows(NamedTuple):
@@ -429,14 +485,19 @@ def _fill_rows(
     end = jnp.full((lanes, 1), d, jnp.int32)
     onwards = lax.cummin(jnp.where(is_open, index, d), axis=1, reverse=True)
     onwards = jnp.concatenate([onwards, end], axis=1)
-    following = onwards[:, np.arange(d, dtype=np.int32) + sizes]
-    depths = jnp.concatenate([depth, jnp.full((lanes, 1), num_levels, jnp.int32)], axis=1)
+    behind = np.arange(d, dtype=np.int32) + sizes
+    following = onwards[:, behind]
+    no_depth = jnp.full((lanes, 1), num_levels, jnp.int32)
+    depths = jnp.concatenate([depth, no_depth], axis=1)
     following_depth = jnp.take_along_axis(depths, following, axis=1)
     backwards = lax.cummax(jnp.where(is_open, index, -1), axis=1)
-    backwards = jnp.concatenate([jnp.full((lanes, 1), -1, jnp.int32), backwards], axis=1)
+    none = jnp.full((lanes, 1), -1, jnp.int32)
+    backwards = jnp.concatenate([none, backwards], axis=1)
 
-    nothing = jnp.full((lanes, width), -jnp.inf, profits.dtype).at[:, 0].set(0)
-    rows = jnp.broadcast_to(nothing[:, None], (lanes, num_levels + 1, width))
+    nothing = jnp.full((lanes, width), -jnp.inf, profits.dtype)
+    nothing = nothing.at[:, 0].set(0)
+    shape = (lanes, num_levels + 1, width)
+    rows = jnp.broadcast_to(nothing[:, None], shape)
     bits = lax.iota(jnp.uint32, WORD_BITS)
     table = jnp.zeros((num_rows, lanes, num_words), jnp.uint32)
     visits = jnp.full((num_rows, lanes), -1, jnp.int32)
@@ -444,14 +505,18 @@ def _fill_rows(
     def visit(at):
         is_visited = at.place >= 0
         here = jnp.maximum(at.place, 0)
-        skipped = at.rows[lane, following_depth[lane, here]]
+        next_depth = following_depth[lane, here]
+        skipped = at.rows[lane, next_depth]
         nothing_yet = jnp.full((lanes, 1), -jnp.inf, at.row.dtype)
         rest = jnp.concatenate([nothing_yet, at.row[:, :-1]], axis=1)
-        taken = profits[lane, here][:, None] + rest
-        is_taken = (taken > skipped).reshape(lanes, num_words, WORD_BITS).astype(jnp.uint32)
+        profit = profits[lane, here]
+        taken = profit[:, None] + rest
+        is_taken = (taken > skipped).reshape(lanes, num_words, WORD_BITS)
+        is_taken = is_taken.astype(jnp.uint32)
         words = jnp.sum(is_taken << bits, axis=2, dtype=jnp.uint32)
         row = jnp.maximum(taken, skipped)
-        level = jnp.where(is_visited, depth[lane, here], num_levels + 1)
+        own_depth = depth[lane, here]
+        level = jnp.where(is_visited, own_depth, num_levels + 1)
         return _Rows(
             count=at.count + 1,
             place=jnp.where(is_visited, backwards[lane, here], -1),
@@ -462,7 +527,8 @@ def _fill_rows(
         )
 
     count = jnp.zeros((), jnp.int32)
-    begin = _Rows(count, backwards[:, d], nothing, rows, table, visits)
+    last = backwards[:, d]
+    begin = _Rows(count, last, nothing, rows, table, visits)
     filled = while_loop(lambda at: jnp.any(at.place >= 0), visit, begin)
 
     def decide(at):
@@ -470,15 +536,16 @@ def _fill_rows(
         place = filled.visits[count]
         is_visited = (place >= 0) & (place >= at.until)
         word = filled.table[count, lane, at.left // WORD_BITS]
-        bit = word >> (at.left % WORD_BITS).astype(jnp.uint32) & 1
+        shift = at.left % WORD_BITS
+        bit = word >> shift.astype(jnp.uint32) & 1
         is_taken = is_visited & (bit > 0)
-        after = place + jnp.asarray(sizes)[jnp.maximum(place, 0)]
-        return _Decisions(
-            count=count,
-            left=at.left - is_taken.astype(jnp.int32),
-            until=jnp.where(is_visited & ~is_taken, after, at.until),
-            chosen=at.chosen.at[lane, jnp.where(is_taken, place, d)].set(True, mode="drop"),
-        )
+        size = jnp.asarray(sizes)[jnp.maximum(place, 0)]
+        after = place + size
+        left = at.left - is_taken.astype(jnp.int32)
+        until = jnp.where(is_visited & ~is_taken, after, at.until)
+        taken = jnp.where(is_taken, place, d)
+        chosen = at.chosen.at[lane, taken].set(True, mode="drop")
+        return _Decisions(count, left, until, chosen)
 
     first = _Decisions(
         count=filled.count,
@@ -486,4 +553,5 @@ def _fill_rows(
         until=jnp.zeros(lanes, jnp.int32),
         chosen=jnp.zeros((lanes, d), bool),
     )
-    return (while_loop(lambda at: at.count > 0, decide, first).chosen,)
+    end = while_loop(lambda at: at.count > 0, decide, first)
+    return (end.chosen,)

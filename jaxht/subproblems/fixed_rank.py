@@ -32,7 +32,8 @@ def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> Restricte
     space = lax.stop_gradient(dataclasses.replace(space, error=None))
     present = jnp.any(space.U != 0, axis=0)
     P = lax.stop_gradient(multiply(x, space.V))
-    s = jnp.where(present, jnp.linalg.norm(P, axis=0), 1)
+    norms = jnp.linalg.norm(P, axis=0)
+    s = jnp.where(present, norms, 1)
     f = FixedRank(objective, space, s, in_factors)
     w = jnp.concatenate([P, jnp.zeros_like(space.V)])
 
@@ -40,7 +41,8 @@ def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> Restricte
         P, W = f.factors(w)
         return _decompose(P, W, x) if in_factors else f.point(P, W)
 
-    return RestrictedProblem(f, w, Region(jnp.broadcast_to(present, w.shape)), point)
+    is_free = jnp.broadcast_to(present, w.shape)
+    return RestrictedProblem(f, w, Region(is_free), point)
 
 
 @pytree
@@ -67,33 +69,45 @@ class FixedRank:
 
     def factors(self, w: Array) -> tuple[Array, Array]:
         """P (m, k) and W (p, k) of the point P W'."""
-        P, Q = jnp.split(w, [self.space.U.shape[0]])
-        return P, self.space.V + (Q - self._in_row_space(Q)) / self.s
+        num_rows = self.space.U.shape[0]
+        P, Q = jnp.split(w, [num_rows])
+        outside = Q - self._in_row_space(Q)
+        return P, self.space.V + outside / self.s
 
     def point(self, P: Array, W: Array) -> Any:
         """``P W'``; in factors that are not orthonormal, for products alone."""
-        return Factored(P, jnp.ones(P.shape[1], P.dtype), W) if self.in_factors else matmul(P, W.T)
+        if not self.in_factors:
+            return matmul(P, W.T)
+        ones = jnp.ones(P.shape[1], P.dtype)
+        return Factored(P, ones, W)
 
     def predict(self, w: Array) -> Array:
         """The prediction of the objective."""
-        return self.objective.predict(self.point(*self.factors(w)))
+        P, W = self.factors(w)
+        return self.objective.predict(self.point(P, W))
 
     def gradient(self, w: Array, pred: Array) -> Array:
         """The derivative by w, from products with that of f by the matrix."""
         (P, W), pull_back = jax.vjp(self.factors, w)
         G = self.objective.gradient(self.point(P, W), pred)
         idle = self._in_row_space(w[P.shape[0] :])
-        (gradient,) = pull_back((multiply(G, W), multiply(G.T, P)))
+        by_factors = (multiply(G, W), multiply(G.T, P))
+        (gradient,) = pull_back(by_factors)
         return gradient + jnp.concatenate([jnp.zeros_like(P), idle])
 
     def solver(
         self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float | None
     ) -> Callable[[Array], Array]:
         """Conjugate gradients; without tau."""
-        hessian = jax.linearize(lambda w: self.gradient(w, self.predict(w)), w)[1]
+
+        def gradient(w):
+            return self.gradient(w, self.predict(w))
+
+        _, hessian = jax.linearize(gradient, w)
 
         def product(v):
-            return jnp.where(free, hessian(jnp.where(free, v, 0)), v)
+            moved = jnp.where(free, v, 0)
+            return jnp.where(free, hessian(moved), v)
 
         rtol = INEXACT if rtol is None else rtol
         return lambda g: conjugate_gradients(product, g, rtol, MAX_PRODUCTS)
@@ -103,7 +117,8 @@ class FixedRank:
         return jnp.ones((), self.s.dtype)
 
     def _in_row_space(self, Q: Array) -> Array:
-        return matmul(self.space.V, matmul(self.space.V.T, Q))
+        V = self.space.V
+        return matmul(V, matmul(V.T, Q))
 
 
 @jax.custom_jvp
@@ -120,7 +135,9 @@ def has_vectors(s: Array) -> Array:
     for s (k,)."""
     larger = s[:-1]
     smaller = s[1:]
-    tied = (smaller > 0) & (larger - smaller <= machine_eps(s) ** 0.5 * larger)
+    rtol = machine_eps(s) ** 0.5
+    is_close = larger - smaller <= rtol * larger
+    tied = (smaller > 0) & is_close
     return ~jnp.any(tied)
 
 
@@ -135,19 +152,26 @@ def _decompose_jvp(primals: tuple, tangents: tuple) -> tuple[Factored, Factored]
     V = jnp.where(present, x.V, 0)
     s = jnp.where(present, x.s, 1)
     # A factor, so that all is NaN in reverse mode as well.
-    factor = jnp.where(has_vectors(x.s), 1, jnp.nan).astype(s.dtype)
+    factor = jnp.where(has_vectors(x.s), 1, jnp.nan)
+    factor = factor.astype(s.dtype)
     P_dot = factor * P_dot
     W_dot = factor * W_dot
     # V and U multiplied by the derivative of P W' and by its transpose.
-    image = matmul(P_dot, matmul(W.T, V)) + matmul(P, matmul(W_dot.T, V))
-    adjoint = matmul(W_dot, matmul(P.T, U)) + matmul(W, matmul(P_dot.T, U))
+    by_P = matmul(P_dot, matmul(W.T, V))
+    image = by_P + matmul(P, matmul(W_dot.T, V))
+    by_W = matmul(W_dot, matmul(P.T, U))
+    adjoint = by_W + matmul(W, matmul(P_dot.T, U))
     core = matmul(U.T, image)
     # 0 on the diagonal, where a difference of squares may not be.
     gaps = (s[None] - s[:, None]) * (s[None] + s[:, None])
-    inverse = jnp.where(gaps == 0, 0, 1 / jnp.where(gaps == 0, 1, gaps))
+    is_tied = gaps == 0
+    divisors = jnp.where(is_tied, 1, gaps)
+    inverse = jnp.where(is_tied, 0, 1 / divisors)
     inverse *= present[:, None] & present
     left = inverse * (core * s + s[:, None] * core.T)
     right = inverse * (core.T * s + s[:, None] * core)
-    U_dot = matmul(U, left) + (image - matmul(U, core)) / s
-    V_dot = matmul(V, right) + (adjoint - matmul(V, core.T)) / s
+    U_turn = matmul(U, left)
+    U_dot = U_turn + (image - matmul(U, core)) / s
+    V_turn = matmul(V, right)
+    V_dot = V_turn + (adjoint - matmul(V, core.T)) / s
     return x, Factored(U_dot, jnp.diagonal(core), V_dot)

@@ -46,10 +46,14 @@ class GraphProblem(Subproblem):
         """The objective, without the bounds on the eigenvalues, on a graph."""
         p = self.objective.shape[0]
         k_max = p * p if support.k_max is None else support.k_max
-        pattern = Pattern.of(support.mask, (k_max + p) // 2)
+        num_entries = (k_max + p) // 2
+        pattern = Pattern.of(support.mask, num_entries)
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
-        f = CovarianceSelection(symmetric(self.objective.S), pattern, ridge)
-        return RestrictedProblem(f, pattern.gather(x), Region(pattern.inside), pattern.point)
+        S = symmetric(self.objective.S)
+        f = CovarianceSelection(S, pattern, ridge)
+        w = pattern.gather(x)
+        region = Region(pattern.inside)
+        return RestrictedProblem(f, w, region, pattern.point)
 
     @property
     def is_approached(self) -> bool:
@@ -77,12 +81,17 @@ class GraphProblem(Subproblem):
         start = _shrink(support.restrict(x), objective.start())
         found = self.restrict(support, start, ridge).minimise(enough)
         x = found.x
-        within = jnp.isinf(jnp.asarray(enough)) | found.converged & inside(x, (lower, upper))
+        bounds = (lower, upper)
+        is_skipped = jnp.isinf(jnp.asarray(enough))
+        within = is_skipped | found.converged & inside(x, bounds)
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
-        data = lax.stop_gradient((symmetric(objective.S), support.mask, ridge, x, (lower, upper)))
+        S = symmetric(objective.S)
+        data = lax.stop_gradient((S, support.mask, ridge, x, bounds))
         T, done = minimise_within(*data, within)
         x = _choose(x, T, within)
-        return Refit(x, x, RefitStatus.of(within | done & jnp.isfinite(logdet(T))))
+        is_definite = jnp.isfinite(logdet(T))
+        status = RefitStatus.of(within | done & is_definite)
+        return Refit(x, x, status)
 
     def values_without(self, selected: Array, x: Array, pred: Array) -> Array:
         r"""f(W) with each edge (i, j), i < j, set to 0, by the inverse of W; infinity where that is
@@ -104,10 +113,14 @@ class GraphProblem(Subproblem):
         w = x[i, j]
         sigma = inverse(x)
         own = 1 - w * sigma[i, j]
-        root = jnp.abs(w) * jnp.sqrt(sigma[i, i] * sigma[j, j])
+        size = jnp.abs(w)
+        root = size * jnp.sqrt(sigma[i, i] * sigma[j, j])
         is_inside = jnp.minimum(own - root, own + root) > 0
-        determinant = jnp.where(is_inside, (own - root) * (own + root), 1)
-        change = jnp.log(determinant) + 2 * w * symmetric(self.objective.S)[i, j]
+        product = (own - root) * (own + root)
+        determinant = jnp.where(is_inside, product, 1)
+        logarithm = jnp.log(determinant)
+        linear = 2 * w * symmetric(self.objective.S)[i, j]
+        change = logarithm + linear
         values = self.objective.value(x, pred) - change
         return jnp.where(selected & is_inside, values, jnp.inf)
 
@@ -125,7 +138,8 @@ def _shrink(x: Array, origin: Array) -> Array:
     def halve(t):
         return jnp.where(t > 0.1, t / 2, 0)
 
-    return point(while_loop(is_indefinite, halve, jnp.ones((), x.dtype)))
+    whole = jnp.ones((), x.dtype)
+    return point(while_loop(is_indefinite, halve, whole))
 
 
 @jax.custom_jvp
@@ -136,7 +150,10 @@ def _choose(x: Array, T: Array, within: Array) -> Array:
 
 @_choose.defjvp
 def _choose_jvp(primals: tuple, tangents: tuple) -> tuple:
-    return _choose(*primals), jnp.where(primals[2], tangents[0], jnp.nan)
+    _, _, within = primals
+    x_dot, *_ = tangents
+    chosen = _choose(*primals)
+    return chosen, jnp.where(within, x_dot, jnp.nan)
 
 
 @pytree
@@ -169,7 +186,9 @@ class Pattern:
     @property
     def places(self) -> tuple[Array, Array]:
         """Row and column; those of the last entry in the padding."""
-        i, j = jnp.divmod(jnp.minimum(self.indices, self.p**2 - 1), self.p)
+        last = self.p**2 - 1
+        indices = jnp.minimum(self.indices, last)
+        i, j = jnp.divmod(indices, self.p)
         return i, j
 
     def multiplicity(self, dtype: Any) -> Array:
@@ -183,7 +202,8 @@ class Pattern:
 
     def point(self, w: Array) -> Array:
         """The matrix with these coordinates."""
-        upper = jnp.zeros(self.p**2, w.dtype).at[self.indices].set(w, mode="drop")
+        upper = jnp.zeros(self.p**2, w.dtype)
+        upper = upper.at[self.indices].set(w, mode="drop")
         upper = upper.reshape(self.p, self.p)
         return upper + jnp.triu(upper, 1).T
 
@@ -218,7 +238,8 @@ class CovarianceSelection:
     def value(self, w: Array, pred: Array) -> Array:
         """f plus a constant."""
         diagonal = jnp.diagonal(self.S)
-        logarithms = jnp.log(jnp.where(diagonal > 0, diagonal, 1))
+        positive = jnp.where(diagonal > 0, diagonal, 1)
+        logarithms = jnp.log(positive)
         offset = self.pattern.p + jnp.sum(jnp.abs(logarithms))
         ridge = jnp.vdot(pred, self.ridge * pred) / 2
         return offset - logdet(pred) + jnp.vdot(self.S, pred) + ridge
@@ -226,7 +247,8 @@ class CovarianceSelection:
     def gradient(self, w: Array, pred: Array) -> Array:
         """``c (S - W^-1 + ridge W)``, c the multiplicity."""
         gradient = self.S - inverse(pred) + self.ridge * pred
-        return self.pattern.multiplicity(w.dtype) * self.pattern.gather(gradient)
+        count = self.pattern.multiplicity(w.dtype)
+        return count * self.pattern.gather(gradient)
 
     def solver(
         self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float | None
@@ -247,36 +269,46 @@ class CovarianceSelection:
         pattern = self.pattern
         sigma = inverse(pred)
         count = pattern.multiplicity(w.dtype)
-        ridge = count * pattern.gather(self.ridge * jnp.ones_like(pred))
+        ridges = self.ridge * jnp.ones_like(pred)
+        ridge = count * pattern.gather(ridges)
         i, j = pattern.places
         curvature = count**2 / 2 * _curvatures(sigma, i, j)
         damping = ridge + tau * curvature
 
         if pattern.indices.size <= FACTORISED_ENTRIES_PER_ROW * pattern.p:
-            weight = jnp.where(free, count / jnp.sqrt(jnp.asarray(2, w.dtype)), 0)
-            products = sigma[i][:, i] * sigma[j][:, j] + sigma[i][:, j] * sigma[j][:, i]
+            root = jnp.sqrt(jnp.asarray(2, w.dtype))
+            weight = jnp.where(free, count / root, 0)
+            of_same = sigma[i][:, i] * sigma[j][:, j]
+            of_other = sigma[i][:, j] * sigma[j][:, i]
+            products = of_same + of_other
             hessian = products * weight * weight[:, None]
             return cholesky_solver(hessian, jnp.where(free, damping, tau))
 
         def between(v, matrix):
             """The entries of ``matrix V matrix`` on the pattern."""
-            return pattern.gather(matmul(matmul(matrix, pattern.point(v)), matrix))
+            left = matmul(matrix, pattern.point(v))
+            return pattern.gather(matmul(left, matrix))
 
         def product(v):
-            image = count * between(jnp.where(free, v, 0), sigma) + damping * v
+            moved = jnp.where(free, v, 0)
+            image = count * between(moved, sigma) + damping * v
             return jnp.where(free, image, v)
 
         # What is added to the diagonal of H makes that of its inverse smaller.
-        scale = lax.rsqrt(1 + damping * _curvatures(pred, i, j) / 2)
+        curvature_of_inverse = _curvatures(pred, i, j)
+        scale = lax.rsqrt(1 + damping * curvature_of_inverse / 2)
 
         def precondition(r):
-            image = scale * between(jnp.where(free, scale * r / count, 0), pred)
+            scaled = jnp.where(free, scale * r / count, 0)
+            image = scale * between(scaled, pred)
             return jnp.where(free, image, r)
 
         def error_of_step(g):
-            decrement = jnp.sqrt(real_vdot(g, precondition(g)) / pattern.p)
+            square = real_vdot(g, precondition(g))
+            decrement = jnp.sqrt(square / pattern.p)
             rounding = FINE_ULPS * machine_eps(w)
-            return jnp.clip(ratio(rounding, decrement), jnp.minimum(decrement, ROUGH), 1)
+            least = ratio(rounding, decrement)
+            return jnp.clip(least, jnp.minimum(decrement, ROUGH), 1)
 
         def solve(g):
             error = error_of_step(g) if rtol is None else rtol
@@ -317,9 +349,11 @@ def minimise_within(
     def iterate(carry):
         count, *_, T, G, rho = carry
         values, V = eigh(T - (S - G) / rho)
-        values = jnp.clip((values + jnp.sqrt(values**2 + 4 / rho)) / 2, lower, upper)
+        roots = jnp.sqrt(values**2 + 4 / rho)
+        values = jnp.clip((values + roots) / 2, lower, upper)
         W = symmetric(matmul(V * values, V.T))
-        next_T = jnp.where(mask, (rho * W - G) / (rho + ridge), 0)
+        shrunk = (rho * W - G) / (rho + ridge)
+        next_T = jnp.where(mask, shrunk, 0)
         G = G - rho * (W - next_T)
         primal = jnp.linalg.norm(W - next_T)
         dual = rho * jnp.linalg.norm(next_T - T)
@@ -328,16 +362,21 @@ def minimise_within(
         done = (primal <= tolerance * size) & (dual <= tolerance * dual_size)
         ratio = (primal / size) / (dual / dual_size)
         is_adapted = (count % 10 == 9) & (count < MAX_ROUNDS // 2)
-        factor = jnp.select([ratio > 10, ratio < 0.1], [2.0, 0.5], 1.0).astype(rho.dtype)
+        is_unbalanced = [ratio > 10, ratio < 0.1]
+        factor = jnp.select(is_unbalanced, [2.0, 0.5], 1.0)
+        factor = factor.astype(rho.dtype)
         rho = jnp.where(is_adapted, factor * rho, rho)
-        return count + 1, done | ~jnp.isfinite(primal), done, next_T, G, rho
+        ends = done | ~jnp.isfinite(primal)
+        return count + 1, ends, done, next_T, G, rho
+
+    def goes_on(carry):
+        count, ends, *_ = carry
+        return ~ends & (count < MAX_ROUNDS)
 
     rho = jnp.mean(jnp.diagonal(S)) ** 2
     G = jnp.where(mask, 0, S - inverse(x))
     start = (0, within, within, x, G, rho)
-    _, _, done, T, *_ = while_loop(
-        lambda carry: ~carry[1] & (carry[0] < MAX_ROUNDS), iterate, start
-    )
+    _, _, done, T, *_ = while_loop(goes_on, iterate, start)
     return T, done
 
 
@@ -345,4 +384,6 @@ def inside(x: Array, bounds: tuple[Array, Array]) -> Array:
     """Whether the eigenvalues of x lie within bounds. Cost: 2/3 p^3."""
     lower, upper = bounds
     identity = jnp.eye(x.shape[0], dtype=x.dtype)
-    return jnp.isfinite(logdet(x - lower * identity)) & jnp.isfinite(logdet(identity - x / upper))
+    is_above = jnp.isfinite(logdet(x - lower * identity))
+    is_below = jnp.isfinite(logdet(identity - x / upper))
+    return is_above & is_below

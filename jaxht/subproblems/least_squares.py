@@ -56,11 +56,11 @@ class LeastSquaresProblem(ColumnProblem):
             w, pred = least_squares_on_columns(A, f.target, penalty, columns)
         else:
             weighted = Dense(_weight_by_root(f, A.array.T).T)
-            w, _ = least_squares_on_columns(
-                weighted, _weight_by_root(f, f.target), penalty, columns
-            )
+            target = _weight_by_root(f, f.target)
+            w, _ = least_squares_on_columns(weighted, target, penalty, columns)
             pred = matmul(w, A.columns(columns))
-        return Refit(support.scatter(w, indices), pred, RefitStatus.of(True))
+        x = support.scatter(w, indices)
+        return Refit(x, pred, RefitStatus.of(True))
 
     def differentiate(self, support: Any, x: Array) -> Array:
         """Of complex numbers by the derivative of the refit, where columns are gathered."""
@@ -69,8 +69,10 @@ class LeastSquaresProblem(ColumnProblem):
             return super().differentiate(support, x)
         minimiser = self.refit(support, x).x
         distance = square_norm(lax.stop_gradient(minimiser) - x)
-        is_near = distance <= STATIONARY_ROOTS**2 * machine_eps(x) * square_norm(x)
-        return move_along(x, minimiser, jnp.where(is_near, 1, jnp.nan).astype(x.dtype))
+        tolerance = STATIONARY_ROOTS**2 * machine_eps(x)
+        is_near = distance <= tolerance * square_norm(x)
+        factor = jnp.where(is_near, 1, jnp.nan)
+        return move_along(x, minimiser, factor.astype(x.dtype))
 
     def forward_scores(self, selected: Array, x: Array) -> Array:
         """:meth:`insertion_gains`, where they are known."""
@@ -84,10 +86,10 @@ class LeastSquaresProblem(ColumnProblem):
             return super().growth(selected, scored=scored)
         support = self.space.support(selected)
         f = self.objective
-        is_plain = (
-            f.design.dense_array is not None and f.weights is None and not jnp.ndim(f.penalty)
-        )
-        is_plain &= self.space.is_uniform and not is_complex(f)
+        is_dense = f.design.dense_array is not None
+        has_one_ridge = f.weights is None and not jnp.ndim(f.penalty)
+        is_plain = is_dense and has_one_ridge and not is_complex(f)
+        is_plain &= self.space.is_uniform
         if has_gpu() and is_plain and not scored and support.k_max:
             return PlannedPursuit.of(f, support)
         return GrowingQR.of(f, support, scored=scored)
@@ -111,12 +113,17 @@ class LeastSquaresProblem(ColumnProblem):
         Q = _orthonormalise(columns, support.gather(penalty, indices))
         b = _weight_by_root(f, f.target)
         residual = b - matmul(conj_matmul(Q, b), Q)
-        products = A.rmatvec(_weight_by_root(f, jnp.concatenate([Q, residual[None]])).T)
+        rows = jnp.concatenate([Q, residual[None]])
+        rows = _weight_by_root(f, rows)
+        products = A.rmatvec(rows.T)
         overlaps = products[:, :-1]
         norms = A.column_norms() ** 2 if f.weights is None else A.squared(f.weights)
         total = norms + penalty
-        remaining = total - matmul(squares(overlaps), jnp.ones(overlaps.shape[1], total.dtype))
-        return f.normalise(gains_along(products[:, -1], remaining, total))
+        overlaps = squares(overlaps)
+        ones = jnp.ones(overlaps.shape[1], total.dtype)
+        remaining = total - matmul(overlaps, ones)
+        gains = gains_along(products[:, -1], remaining, total)
+        return f.normalise(gains)
 
 
 def _weight_by_root(objective: LinearModel, v: Array) -> Array:
@@ -134,7 +141,8 @@ def move_along(x: Array, other: Array, factor: Array) -> Array:
 @move_along.defjvp
 def _move_along_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     x, _, factor = primals
-    return x, factor * tangents[1]
+    _, other_dot, _ = tangents
+    return x, factor * other_dot
 
 
 @jax.custom_jvp
@@ -170,11 +178,15 @@ def _least_squares_on_columns_jvp(primals: tuple, tangents: tuple) -> tuple:
     columns, gram = A.columns_and_gram(indices)
     precondition = cholesky_solver(gram, penalty)
     residual_dot = y_dot - matmul(w, columns_dot)
-    b_dot = conj_matmul(columns_dot, y - pred) + conj_matmul(columns, residual_dot)
+    b_dot = conj_matmul(columns_dot, y - pred)
+    b_dot += conj_matmul(columns, residual_dot)
     b_dot -= penalty_dot * w
     w_dot = precondition(b_dot)
-    w_dot += precondition(b_dot - conj_matmul(columns, matmul(w_dot, columns)) - penalty * w_dot)
-    return (w, pred), (w_dot, matmul(w_dot, columns) + matmul(w, columns_dot))
+    of_w_dot = matmul(w_dot, columns)
+    rest = b_dot - conj_matmul(columns, of_w_dot)
+    w_dot += precondition(rest - penalty * w_dot)
+    pred_dot = matmul(w_dot, columns) + matmul(w, columns_dot)
+    return (w, pred), (w_dot, pred_dot)
 
 
 def _orthonormalise(columns: Array, penalty: Array) -> Array:
@@ -189,8 +201,10 @@ def _orthonormalise(columns: Array, penalty: Array) -> Array:
     """
     k = columns.shape[0]
     total = jnp.sum(squares(columns), axis=1) + penalty
-    scale = lax.rsqrt(jnp.where(total > 0, total, 1))[:, None]
-    rows = scale * jnp.concatenate([columns, jnp.diag(jnp.sqrt(penalty))], axis=1)
+    total = jnp.where(total > 0, total, 1)
+    scale = lax.rsqrt(total)[:, None]
+    roots = jnp.diag(jnp.sqrt(penalty))
+    rows = scale * jnp.concatenate([columns, roots], axis=1)
     jitter = 4 * k * machine_eps(columns)
     for _ in range(2):
         gram = matmul(rows, rows.conj().T)
@@ -198,6 +212,9 @@ def _orthonormalise(columns: Array, penalty: Array) -> Array:
         # than 1/2.
         independent = jnp.diagonal(gram).real > 0.5
         both = independent[None] & independent[:, None]
-        gram = jnp.where(both, gram, 0) + jnp.diag(jnp.where(independent, jitter, 1))
-        rows = matmul(inverse_cholesky(gram), jnp.where(independent[:, None], rows, 0))
+        gram = jnp.where(both, gram, 0)
+        added = jnp.where(independent, jitter, 1)
+        inverse = inverse_cholesky(gram + jnp.diag(added))
+        kept = jnp.where(independent[:, None], rows, 0)
+        rows = matmul(inverse, kept)
     return rows[:, : columns.shape[1]]

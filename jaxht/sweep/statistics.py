@@ -63,14 +63,15 @@ def success_rate(
         counted = counted & dataset["timed_out_after"].isnull()
 
     def count(chosen):
-        return (chosen & counted).sum("trial").transpose(*success.dims, missing_dims="ignore")
+        number = (chosen & counted).sum("trial")
+        return number.transpose(*success.dims, missing_dims="ignore")
 
     successes = count(success)
     trials = count(success | True)
     ran = trials > 0
     lower, upper = wilson_interval(successes.values, trials.values, confidence)
-    rates = (successes / trials.where(ran)).to_dataset(name="rate")
-    return rates.assign(
+    rate = successes / trials.where(ran)
+    return rate.to_dataset(name="rate").assign(
         lower=trials.copy(data=lower).where(ran),
         upper=trials.copy(data=upper).where(ran),
         successes=successes,
@@ -191,23 +192,30 @@ def fit_line(
         >>> line.slope.values.round(6).tolist(), line.intercept.values.round(6).tolist()
         ([20.0], [10.0])
     """
-    curves = _Curves(rates.transpose(..., over, along), levels, along)
+    rates = rates.transpose(..., over, along)
+    curves = _Curves(rates, levels, along)
     brackets = curves.sample_brackets(num_draws, seed)
     crossings = curves.find_crossings(brackets, confidence)
     x = rates[over].values.astype(float)
     shape = (*curves.shape[:-1], len(x))
-    is_inside = np.isfinite(crossings.lower) & np.isfinite(crossings.upper)
+    has_lower = np.isfinite(crossings.lower)
+    has_upper = np.isfinite(crossings.upper)
+    is_inside = has_lower & has_upper
     taken = is_inside.reshape(len(levels), *shape)
-    fit = _fit_lines(x, crossings.estimate.reshape(taken.shape), taken)
+    estimate = crossings.estimate.reshape(taken.shape)
+    fit = _fit_lines(x, estimate, taken)
     left, right = np.clip(brackets, curves.least, curves.greatest)
     samples = np.random.default_rng(seed).uniform(left, right)
     samples = samples.reshape(len(levels), num_draws, *shape)
     lines = _fit_lines(x, samples, taken[:, None])
     tail = (1 - confidence) / 2
-    lower, upper = np.quantile(lines, [tail, 1 - tail], axis=2)
+    quantiles = [tail, 1 - tail]
+    lower, upper = np.quantile(lines, quantiles, axis=2)
     values = {"num_points": taken.sum(-1)}
     for i, name in enumerate(["slope", "intercept"]):
-        values |= {name: fit[i], f"{name}_lower": lower[i], f"{name}_upper": upper[i]}
+        values[name] = fit[i]
+        values[f"{name}_lower"] = lower[i]
+        values[f"{name}_upper"] = upper[i]
     return curves.to_dataset(over, **values)
 
 
@@ -236,14 +244,14 @@ class _Curves:
         self, rates: "xarray.Dataset", levels: Sequence[float], along: str, falling: bool = False
     ) -> None:
         self._levels = np.asarray(levels, np.float64)
-        if not np.all((self._levels > 0) & (self._levels < 1)):
+        is_level = (self._levels > 0) & (self._levels < 1)
+        if not np.all(is_level):
             raise ValueError(f"levels must lie strictly between 0 and 1; got {list(levels)}")
-        rates = (
-            rates[["successes", "trials"]]
-            .sortby(along, ascending=not falling)
-            .transpose(..., along)
-        )
-        self._template = rates.isel({along: 0}, drop=True).drop_vars(["successes", "trials"])
+        counts = ["successes", "trials"]
+        rates = rates[counts].sortby(along, ascending=not falling)
+        rates = rates.transpose(..., along)
+        first = rates.isel({along: 0}, drop=True)
+        self._template = first.drop_vars(counts)
         self._dims = rates.trials.dims[:-1]
         self.shape = rates.trials.shape[:-1]
         # What falls in x rises in -x.
@@ -254,30 +262,43 @@ class _Curves:
         self._trials = rates.trials.values.reshape(-1, size)
         self._ran = self._trials > 0
         # The points on both sides of each split, 0 to size. One without trials is on neither.
-        before = np.where(self._ran, points, -np.inf)
-        before = np.pad(before, ((0, 0), (1, 0)), constant_values=-np.inf)
-        self._left = np.maximum.accumulate(before, axis=1)
-        behind = np.where(self._ran, points, np.inf)
-        behind = np.pad(behind, ((0, 0), (0, 1)), constant_values=np.inf)
-        self._right = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
+        self._left = self._last_before(points)
+        self._right = -self._last_before(-points, backwards=True)
         has_points = self._ran.any(axis=1)
-        self.least = np.where(has_points, self._right[:, 0], 0)
-        self.greatest = np.where(has_points, self._left[:, -1], 0)
+        first = self._right[:, 0]
+        self.least = np.where(has_points, first, 0)
+        last = self._left[:, -1]
+        self.greatest = np.where(has_points, last, 0)
+
+    def _last_before(self, points: Floats, backwards: bool = False) -> Floats:
+        """(rows, splits): the largest of the points with trials before each split, or behind it;
+        -infinity for none."""
+        taken = np.where(self._ran, points, -np.inf)
+        taken = taken[:, ::-1] if backwards else taken
+        taken = np.pad(taken, ((0, 0), (1, 0)), constant_values=-np.inf)
+        largest = np.maximum.accumulate(taken, axis=1)
+        return largest[:, ::-1] if backwards else largest
 
     def sample_brackets(self, number: int, seed: int) -> tuple[Floats, Floats]:
         """The points (levels, number, rows) on both sides of the crossings of posterior samples."""
         rng = np.random.default_rng(seed)
         successes = self._successes[self._ran] + 0.5
-        failures = (self._trials - self._successes)[self._ran] + 0.5
-        left, right = np.empty((2, len(self._levels), number, len(self._trials)))
+        failures = self._trials - self._successes
+        failures = failures[self._ran] + 0.5
+        shape = (len(self._levels), number, len(self._trials))
+        left = np.empty(shape)
+        right = np.empty(shape)
         block = max(1, NUMBERS_IN_BLOCK // self._trials.size)
         for begin in range(0, number, block):
             end = min(begin + block, number)
-            p = np.zeros((end - begin, *self._trials.shape))
-            p[:, self._ran] = rng.beta(successes, failures, (len(p), len(successes)))
+            size = end - begin
+            p = np.zeros((size, *self._trials.shape))
+            samples = rng.beta(successes, failures, (size, len(successes)))
+            p[:, self._ran] = samples
             for i, level in enumerate(self._levels):
-                sides = self._find_sides(self._sum_excess(p, level))
-                left[i, begin:end], right[i, begin:end] = sides
+                before, behind = self._find_sides(self._sum_excess(p, level))
+                left[i, begin:end] = before
+                right[i, begin:end] = behind
         return left, right
 
     def find_crossings(self, brackets: tuple[Floats, Floats], confidence: float) -> _Crossings:
@@ -285,28 +306,44 @@ class _Curves:
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie strictly between 0 and 1; got {confidence}")
         p = self._successes / np.maximum(self._trials, 1)
-        sums = np.stack([self._sum_excess(p, level) for level in self._levels])
+        excesses = [self._sum_excess(p, level) for level in self._levels]
+        sums = np.stack(excesses)
         left, right = self._find_sides(sums)
-        weights = np.cumsum(np.pad(self._trials, ((0, 0), (1, 0))), axis=-1)
+        trials = np.pad(self._trials, ((0, 0), (1, 0)))
+        weights = np.cumsum(trials, axis=-1)
         weights = np.broadcast_to(weights, sums.shape)
-        split = np.argmin(sums, axis=-1)[..., None]
+        split = np.argmin(sums, axis=-1, keepdims=True)
         weight = weights - np.take_along_axis(weights, split, -1)
         rise = sums - np.take_along_axis(sums, split, -1)
         slope = rise / np.where(weight == 0, 1, weight)
-        above = np.where(weight > 0, slope, np.inf).min(axis=-1)
-        below = -np.where(weight < 0, slope, -np.inf).max(axis=-1)
+        behind = np.where(weight > 0, slope, np.inf)
+        above = behind.min(axis=-1)
+        before = np.where(weight < 0, slope, -np.inf)
+        below = -before.max(axis=-1)
         with np.errstate(invalid="ignore"):  # where an end is infinite
-            estimate = left + below / (below + above) * (right - left)
+            share = below / (below + above)
+            estimate = left + share * (right - left)
         estimate = np.where(np.isinf(right), right, estimate)
         estimate = np.where(np.isinf(left), left, estimate)
         # These methods choose one of the samples: between infinite ones nothing can be
         # interpolated.
-        lower = np.quantile(brackets[0], (1 - confidence) / 2, axis=1, method="lower")
-        upper = np.quantile(brackets[1], (1 + confidence) / 2, axis=1, method="higher")
-        ends = [np.minimum(left, lower), np.maximum(right, upper)]
+        lefts, rights = brackets
+        lower = np.quantile(lefts, (1 - confidence) / 2, axis=1, method="lower")
+        upper = np.quantile(rights, (1 + confidence) / 2, axis=1, method="higher")
+        lower = np.minimum(left, lower)
+        upper = np.maximum(right, upper)
+        if self._sign < 0:
+            lower, upper = upper, lower
         has_points = self._ran.any(axis=1)
-        found = (self._sign * end for end in [estimate, *ends[:: self._sign]])
-        return _Crossings(*(np.where(has_points, end, np.nan) for end in found))
+
+        def in_units_of_points(end: Floats) -> Floats:
+            return np.where(has_points, self._sign * end, np.nan)
+
+        return _Crossings(
+            estimate=in_units_of_points(estimate),
+            lower=in_units_of_points(lower),
+            upper=in_units_of_points(upper),
+        )
 
     def to_dataset(self, without: str | None = None, **values: Any) -> "xarray.Dataset":
         """Values (levels, ...) by name, over the level and the dimensions of the rows."""
@@ -314,21 +351,29 @@ class _Curves:
         if without is not None:
             template = template.isel({without: 0}, drop=True)
         dims = [dim for dim in self._dims if dim != without]
-        shape = [len(self._levels), *(template.sizes[dim] for dim in dims)]
-        arrays = {name: (("level", *dims), value.reshape(shape)) for name, value in values.items()}
-        return template.assign_coords(level=self._levels).assign(arrays)
+        sizes = [template.sizes[dim] for dim in dims]
+        shape = [len(self._levels), *sizes]
+        all_dims = ("level", *dims)
+        dataset = template.assign_coords(level=self._levels)
+        for name, value in values.items():
+            dataset[name] = (all_dims, value.reshape(shape))
+        return dataset
 
     def _sum_excess(self, p: Floats, level: float) -> Floats:
         """(..., rows, splits): the sum of the excesses before each split."""
-        sums = np.zeros((*p.shape[:-1], p.shape[-1] + 1))
-        np.cumsum(self._trials * (p - level), axis=-1, out=sums[..., 1:])
+        *rows, size = p.shape
+        sums = np.zeros((*rows, size + 1))
+        excess = self._trials * (p - level)
+        np.cumsum(excess, axis=-1, out=sums[..., 1:])
         return sums
 
     def _find_sides(self, sums: Floats) -> tuple[Floats, Floats]:
         """(..., rows): the points left and right of the best split."""
         split = np.argmin(sums, axis=-1)
         rows = np.arange(len(self._trials))
-        return self._left[rows, split], self._right[rows, split]
+        left = self._left[rows, split]
+        right = self._right[rows, split]
+        return left, right
 
 
 def _fit_lines(x: Floats, y: Floats, taken: NDArray[np.bool_]) -> Floats:
@@ -336,10 +381,14 @@ def _fit_lines(x: Floats, y: Floats, taken: NDArray[np.bool_]) -> Floats:
     count = taken.sum(-1)
 
     def mean(values):
-        return np.where(taken, values, 0).sum(-1) / np.maximum(count, 1)
+        total = np.where(taken, values, 0).sum(-1)
+        return total / np.maximum(count, 1)
 
     y = np.where(taken, y, 0)
     centred = x - mean(x)[..., None]
-    slope = mean(centred * y) / np.where(count > 1, mean(centred**2), 1)
+    has_line = count > 1
+    variance = np.where(has_line, mean(centred**2), 1)
+    slope = mean(centred * y) / variance
     intercept = mean(y) - slope * mean(x)
-    return np.where(count > 1, np.stack([slope, intercept]), np.nan)
+    lines = np.stack([slope, intercept])
+    return np.where(has_line, lines, np.nan)

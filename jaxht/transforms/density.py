@@ -61,7 +61,8 @@ def one_shot(density: Numeric, at: Numeric) -> Schedule:
         >>> [float(schedule(step)) for step in range(4)]
         [1.0, 1.0, 0.25, 0.25]
     """
-    return optax.join_schedules([constant(1.0), constant(density)], [at])
+    schedules = [constant(1.0), constant(density)]
+    return optax.join_schedules(schedules, [at])
 
 
 def cubic(
@@ -124,15 +125,19 @@ def exponential(
     def schedule(step: Numeric) -> Array:
         progress = _progress(step, begin, end)
         # A product of powers, which is exact at both ends; a power of the quotient is not.
-        return jnp.power(initial, 1 - progress) * jnp.power(density, progress)
+        of_first = jnp.power(initial, 1 - progress)
+        return of_first * jnp.power(density, progress)
 
     return schedule
 
 
 def _progress(step: Numeric, begin: Numeric, end: Numeric) -> Array:
     """0 before ``begin``, 1 from ``end`` on, linear between."""
-    since, whole = jnp.asarray(step) - begin, jnp.asarray(end) - begin
-    return jnp.where(since >= whole, 1.0, jnp.clip(since / jnp.maximum(whole, 1), 0, 1))
+    since = jnp.asarray(step) - begin
+    whole = jnp.asarray(end) - begin
+    is_over = since >= whole
+    share = since / jnp.maximum(whole, 1)
+    return jnp.where(is_over, 1.0, jnp.clip(share, 0, 1))
 
 
 def uniform(params: ArrayTree, density: Numeric) -> ArrayTree:

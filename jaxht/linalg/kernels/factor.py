@@ -53,9 +53,11 @@ def invert_cholesky(
         def load(i: int, j: int) -> Array:
             at_row = BLOCK * i + row
             at_column = BLOCK * j + column
-            lower = jnp.maximum(at_row, at_column), jnp.minimum(at_row, at_column)
+            later = jnp.maximum(at_row, at_column)
+            earlier = jnp.minimum(at_row, at_column)
             identity = (at_row == at_column).astype(matrices.dtype)
-            return triton.load(matrices_ref.at[lane, *lower], mask=lower[0] < k, other=identity)
+            place = matrices_ref.at[lane, later, earlier]
+            return triton.load(place, mask=later < k, other=identity)
 
         def store(i: int, j: int, block: Array) -> None:
             at_row = BLOCK * i + row
@@ -67,7 +69,8 @@ def invert_cholesky(
         inverse = invert_blocks(rest, precision)
         for i in blocks:
             for j in blocks:
-                store(i, j, inverse.get((i, j), jnp.zeros_like(rest[0, 0])))
+                zero = jnp.zeros_like(rest[0, 0])
+                store(i, j, inverse.get((i, j), zero))
 
     call = pl.pallas_call(
         kernel,
@@ -104,11 +107,13 @@ def invert_blocks(
             rest[i, j] = multiply(rest[i, j], inverse[j, j], transposed=True)
         for i in range(j + 1, size):
             for other in range(j + 1, i + 1):
-                rest[i, other] -= multiply(rest[i, j], rest[other, j], transposed=True)
+                known = multiply(rest[i, j], rest[other, j], transposed=True)
+                rest[i, other] -= known
     for j in range(size):
         for i in range(j + 1, size):
-            image = sum(multiply(rest[i, m], inverse[m, j]) for m in range(j, i))
-            inverse[i, j] = -multiply(inverse[i, i], image)
+            between = range(j, i)
+            images = [multiply(rest[i, m], inverse[m, j]) for m in between]
+            inverse[i, j] = -multiply(inverse[i, i], sum(images))
     return inverse
 
 
@@ -121,8 +126,10 @@ def invert_block(matrix: Array) -> Array:
 
     def eliminate(j: Array, reduced: Array) -> Array:
         """Eliminate column j, in the place of which the inverse grows."""
-        pivot_row = jnp.sum(jnp.where(row == j, reduced, 0), axis=0)
-        pivot_column = jnp.sum(jnp.where(column == j, reduced, 0), axis=1)
+        at_row = jnp.where(row == j, reduced, 0)
+        pivot_row = jnp.sum(at_row, axis=0)
+        at_column = jnp.where(column == j, reduced, 0)
+        pivot_column = jnp.sum(at_column, axis=1)
         pivot = jnp.sum(jnp.where(index == j, pivot_row, 0))
         factor = jnp.where(index > j, pivot_column / pivot, 0)
         # Column j of the inverse becomes -factor, whatever is left of it in the matrix.
@@ -130,7 +137,9 @@ def invert_block(matrix: Array) -> Array:
         return reduced - factor[:, None] * pivot_row[None]
 
     reduced = lax.fori_loop(0, BLOCK, eliminate, matrix)
-    pivots = jnp.sum(jnp.where(row == column, reduced, 0), axis=1)
+    diagonal = jnp.where(row == column, reduced, 0)
+    pivots = jnp.sum(diagonal, axis=1)
     root = jnp.where(pivots > 0, jnp.sqrt(pivots), jnp.nan)
-    unit = jnp.where(row > column, reduced, (row == column).astype(matrix.dtype))
+    identity = (row == column).astype(matrix.dtype)
+    unit = jnp.where(row > column, reduced, identity)
     return unit / root[:, None]

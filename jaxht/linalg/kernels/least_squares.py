@@ -24,8 +24,11 @@ ENTRIES_A_WARP = 2048
 
 def takes_columns(n: int, k: int, dtype: Any) -> bool:
     """Whether the kernel takes k columns of n samples."""
-    padded = max(BLOCK, 1 << (k - 1).bit_length()) * (1 << (n - 1).bit_length())
-    return dtype == jnp.float32 and 0 < k <= MAX_COLUMNS and 0 < n and padded <= MAX_ENTRIES
+    num_slots = max(BLOCK, 1 << (k - 1).bit_length())
+    num_samples = 1 << (n - 1).bit_length()
+    is_small = num_slots * num_samples <= MAX_ENTRIES
+    has_columns = 0 < k <= MAX_COLUMNS and 0 < n
+    return dtype == jnp.float32 and has_columns and is_small
 
 
 def invert_gram_roots(
@@ -83,21 +86,30 @@ def invert_gram_roots(
         jitter = 4 * k * machine_eps(grams)
 
         def measure(i: int) -> Array:
-            squares = jnp.sum(jnp.where(row == column, gram[i, i], 0), axis=1)
+            diagonal = jnp.where(row == column, gram[i, i], 0)
+            squares = jnp.sum(diagonal, axis=1)
             return inverse_norm(squares + load(penalty_ref, i, 0))
 
         scale = {i: measure(i) for i in blocks}
         for i, j in gram:
-            scaled = gram[i, j] * scale[i][:, None] * scale[j][None]
+            left = scale[i][:, None]
+            right = scale[j][None]
+            scaled = gram[i, j] * left * right
             is_diagonal = (row == column) & (i == j)
             gram[i, j] = jnp.where(is_diagonal, 1 + jitter, scaled)
         root = invert_blocks(gram, precision)
-        sizes = [jnp.max(jnp.where(jnp.abs(block) < jnp.inf, 0, 1)) for block in root.values()]
-        is_finite = functools.reduce(jnp.maximum, sizes) == 0
+
+        def any_infinite(block: Array) -> Array:
+            return jnp.max(jnp.where(jnp.abs(block) < jnp.inf, 0, 1))
+
+        marks = map(any_infinite, root.values())
+        is_finite = functools.reduce(jnp.maximum, marks) == 0
         for i in blocks:
             for j in blocks:
                 identity = ((row == column) & (i == j)).astype(zero.dtype)
-                block = jnp.where(is_finite, root.get((i, j), zero), identity) * scale[j][None]
+                block = root.get((i, j), zero)
+                block = jnp.where(is_finite, block, identity)
+                block = block * scale[j][None]
                 at_row = BLOCK * i + row
                 at_column = BLOCK * j + column
                 inside = (at_row < k) & (at_column < k)
@@ -174,7 +186,8 @@ def minimise_on_columns(
         sample = lax.broadcasted_iota(jnp.int32, (num_slots, num_samples), 1)
         column = jnp.broadcast_to(column, sample.shape)
         place = (design, column, sample) if is_shared else (design, sample, column)
-        columns = triton.load(designs_ref.at[place], mask=(column < d) & (sample < n), other=0)
+        inside = (column < d) & (sample < n)
+        columns = triton.load(designs_ref.at[place], mask=inside, other=0)
         ridge = load_slots(penalty_ref, 0)
         row = lax.broadcasted_iota(jnp.int32, (num_slots, num_slots), 0)
         slot = lax.broadcasted_iota(jnp.int32, (num_slots, num_slots), 1)
@@ -196,7 +209,9 @@ def minimise_on_columns(
         triton.store(w_ref.at[lane, slots], w, mask=slots < k)
         triton.store(r_ref.at[lane, samples], residual, mask=samples < n)
 
-    warps = min(MAX_WARPS, max(1, num_slots * num_samples // ENTRIES_A_WARP))
+    num_entries = num_slots * num_samples
+    warps = max(1, num_entries // ENTRIES_A_WARP)
+    warps = min(MAX_WARPS, warps)
     call = pl.pallas_call(
         kernel,
         out_shape=[

@@ -52,21 +52,27 @@ class LogisticLoss(MarginLoss):
 
     def derivative(self, u: Array, y: Array) -> Array:
         """dl/du."""
-        return -self.scale * y * jax.nn.sigmoid(-self.scale * y * u)
+        factor = -self.scale * y
+        return factor * jax.nn.sigmoid(-self.scale * y * u)
 
     def curvature(self, u: Array, y: Array) -> Array:
         """d^2 l/du^2, the same for both labels."""
-        return self.scale**2 * jax.nn.sigmoid(self.scale * u) * jax.nn.sigmoid(-self.scale * u)
+        square = self.scale**2
+        share = jax.nn.sigmoid(self.scale * u)
+        return square * share * jax.nn.sigmoid(-self.scale * u)
 
     def conjugate(self, a: Array, y: Array) -> Array:
         """``b log b + (1 - b) log(1 - b)``, ``b = -a y / s`` in [0, 1]."""
         b = -a * y / self.scale
-        return jnp.where((b >= 0) & (b <= 1), xlogy(b, b) + xlog1py(1 - b, -b), jnp.inf)
+        is_share = (b >= 0) & (b <= 1)
+        conjugate = xlogy(b, b) + xlog1py(1 - b, -b)
+        return jnp.where(is_share, conjugate, jnp.inf)
 
     def conjugate_derivative(self, a: Array, y: Array) -> Array:
         """``-(y / s) log(b / (1 - b))``."""
         b = -a * y / self.scale
-        return -y / self.scale * (jnp.log(b) - jnp.log1p(-b))
+        factor = -y / self.scale
+        return factor * (jnp.log(b) - jnp.log1p(-b))
 
     def conjugate_curvature(self, a: Array, y: Array) -> Array:
         """``1 / (s^2 b (1 - b))``."""
@@ -76,7 +82,9 @@ class LogisticLoss(MarginLoss):
     def within(self, a: Array, y: Array) -> Array:
         """b, clipped to [eps, 1 - eps]."""
         eps = float(jnp.finfo(a.dtype).eps)
-        return -self.scale * y * jnp.clip(-a * y / self.scale, eps, 1 - eps)
+        factor = -self.scale * y
+        b = -a * y / self.scale
+        return factor * jnp.clip(b, eps, 1 - eps)
 
 
 class HingedLoss(MarginLoss):
@@ -90,7 +98,8 @@ class HingedLoss(MarginLoss):
     def conjugate(self, a: Array, y: Array) -> Array:
         """``y a + gamma a^2 / 2`` for y a in [-1, 0]."""
         inside = (y * a >= -1) & (y * a <= 0)
-        return jnp.where(inside, y * a + self.gamma * a**2 / 2, jnp.inf)
+        conjugate = y * a + self.gamma * a**2 / 2
+        return jnp.where(inside, conjugate, jnp.inf)
 
     def conjugate_derivative(self, a: Array, y: Array) -> Array:
         """``y + gamma a``."""
@@ -136,12 +145,15 @@ class SmoothedHingeLoss(HingedLoss):
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``-y m / gamma``, with m clipped to [0, gamma]."""
-        return -y * jnp.clip(1 - y * u, 0, self.gamma) / self.gamma
+        shortfall = 1 - y * u
+        clipped = jnp.clip(shortfall, 0, self.gamma)
+        return -y * clipped / self.gamma
 
     def curvature(self, u: Array, y: Array) -> Array:
         """``1 / gamma`` for m in (0, gamma), else 0."""
         shortfall = 1 - y * u
-        return ((shortfall > 0) & (shortfall < self.gamma)) / self.gamma
+        is_in_kink = (shortfall > 0) & (shortfall < self.gamma)
+        return is_in_kink / self.gamma
 
 
 @pytree
@@ -159,7 +171,8 @@ class SquaredHingeLoss(MarginLoss, UnitCurvatureLoss):
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""
-        return jnp.maximum(0, 1 - y * u) ** 2 / 2
+        shortfall = jnp.maximum(0, 1 - y * u)
+        return shortfall**2 / 2
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``-y max(0, 1 - y u)``."""
@@ -171,7 +184,9 @@ class SquaredHingeLoss(MarginLoss, UnitCurvatureLoss):
 
     def conjugate(self, a: Array, y: Array) -> Array:
         """``y a + a^2 / 2`` for y a <= 0."""
-        return jnp.where(y * a <= 0, y * a + a**2 / 2, jnp.inf)
+        is_slope = y * a <= 0
+        conjugate = y * a + a**2 / 2
+        return jnp.where(is_slope, conjugate, jnp.inf)
 
     def within(self, a: Array, y: Array) -> Array:
         """y a, at most 0."""
@@ -256,7 +271,8 @@ class OneSidedLoss(MarginLoss):
 
     def conjugate(self, a: Array, y: Array) -> Array:
         """0 for y a in [-1, 0]."""
-        return jnp.where((y * a >= -1) & (y * a <= 0), 0.0, jnp.inf)
+        is_slope = (y * a >= -1) & (y * a <= 0)
+        return jnp.where(is_slope, 0.0, jnp.inf)
 
     def conjugate_derivative(self, a: Array, y: Array) -> Array:
         """0."""

@@ -72,26 +72,31 @@ class OrdinalLoss(Loss):
         sides = self._sides(u, y)
         theta = self._fit(u, y)
         gaps = jnp.pad(_log_gaps(theta, sides.middle), 1)
-        above = jnp.sum(sides.above * jax.nn.softplus(u[:, None] - theta), axis=1)
-        below = jnp.sum(sides.below * jax.nn.softplus(theta - u[:, None]), axis=1)
+        above = jnp.sum(_losses_above(sides, theta, u), axis=1)
+        below = jnp.sum(_losses_below(sides, theta, u), axis=1)
         is_class = (y >= 0) & (y < self.num_classes)
-        return jnp.where(is_class, above + below - gaps[sides.rank], jnp.nan)
+        losses = above + below - gaps[sides.rank]
+        return jnp.where(is_class, losses, jnp.nan)
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``1 - sigma(theta_y - u) - sigma(theta_(y-1) - u)``, (n,)."""
         sides = self._sides(u, y)
-        share = jax.nn.sigmoid(self._fit(u, y) - u[:, None])
-        return jnp.sum(sides.above * (1 - share) - sides.below * share, axis=1)
+        theta = self._fit(u, y)
+        share = jax.nn.sigmoid(theta - u[:, None])
+        slopes = sides.above * (1 - share) - sides.below * share
+        return jnp.sum(slopes, axis=1)
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``D v - E (H_theta)^-1 E' S v``, (n,): D the curvatures at fixed thresholds, E what these
         have in common."""
         sides = self._sides(u, y)
         theta = self._fit(u, y)
-        E = (sides.above + sides.below) * _curvature(theta - u[:, None])
+        E = _curvatures(sides, theta, u)
         diagonal, off_diagonal = _hessian(sides, theta, u)
-        moved = _solve_tridiagonal(diagonal, off_diagonal, _times(sides.weights * v, E))
-        return jnp.sum(E, axis=1) * v - jnp.sum(E * moved, axis=1)
+        pull = _times(sides.weights * v, E)
+        moved = _solve_tridiagonal(diagonal, off_diagonal, pull)
+        at_fixed_theta = jnp.sum(E, axis=1) * v
+        return at_fixed_theta - jnp.sum(E * moved, axis=1)
 
     def fix(self, u: Array, y: Array) -> Self:
         """This loss with the thresholds at u, so that products of the Hessian there need not fit
@@ -102,22 +107,28 @@ class OrdinalLoss(Loss):
         """theta, (c - 1,), increasing; equal where a class has no samples, infinite beyond the
         outermost ones."""
         theta = self._fit(u, y)
-        counts = jnp.cumsum(self._sides(u, y).present, dtype=jnp.int32)
+        present = self._sides(u, y).present
+        counts = jnp.cumsum(present, dtype=jnp.int32)
         below = counts[:-1]
-        inner = theta[jnp.clip(below - 1, 0, theta.size - 1)]
+        index = jnp.clip(below - 1, 0, theta.size - 1)
+        inner = theta[index]
         outer = jnp.where(below == 0, -jnp.inf, jnp.inf)
-        return jnp.where((below > 0) & (below < counts[-1]), inner, outer)
+        is_inner = (below > 0) & (below < counts[-1])
+        return jnp.where(is_inner, inner, outer)
 
     def _sides(self, u: Array, y: Array) -> "_Sides":
-        ids = jnp.clip(y.astype(jnp.int32), 0, self.num_classes - 1)
+        last = self.num_classes - 1
+        ids = jnp.clip(y.astype(jnp.int32), 0, last)
         weights = jnp.ones_like(u) if self.weights is None else self.weights
         in_class = jax.nn.one_hot(ids, self.num_classes, dtype=u.dtype)
         present = _times(weights, in_class) > 0
-        rank = jnp.maximum(jnp.cumsum(present, dtype=jnp.int32) - 1, 0)[ids]
+        ranks = jnp.cumsum(present, dtype=jnp.int32) - 1
+        rank = jnp.maximum(ranks, 0)[ids]
         in_class = jax.nn.one_hot(rank, self.num_classes, dtype=u.dtype)
         counts = _times(weights, in_class)
         threshold = lax.iota(jnp.int32, self.num_classes)[1:]
-        inside = (threshold < jnp.sum(present, dtype=jnp.int32)).astype(u.dtype)
+        num_present = jnp.sum(present, dtype=jnp.int32)
+        inside = (threshold < num_present).astype(u.dtype)
         return _Sides(
             weights=weights,
             rank=rank,
@@ -168,14 +179,17 @@ def _stationary_thresholds(sides: _Sides, u: Array) -> Array:
     often traces it once."""
 
     def slope(theta):
-        return _gradient(sides, theta, u) + (1 - sides.inside) * theta
+        gradient = _gradient(sides, theta, u)
+        return gradient + (1 - sides.inside) * theta
 
     def solve(_, start):
         return _newton(sides, u, start)
 
     def solve_linear(product, b):
-        H = jax.vmap(product)(jnp.eye(b.size, dtype=b.dtype))
-        return _solve_tridiagonal(jnp.diagonal(H), jnp.diagonal(H, 1), b)
+        identity = jnp.eye(b.size, dtype=b.dtype)
+        H = jax.vmap(product)(identity)
+        diagonal = jnp.diagonal(H)
+        return _solve_tridiagonal(diagonal, jnp.diagonal(H, 1), b)
 
     start = lax.stop_gradient(_start(sides, u))
     return lax.custom_root(slope, start, solve, solve_linear)
@@ -193,41 +207,70 @@ def _curvature(z: Array) -> Array:
 
 def _differences(theta: Array, middle: Array) -> Array:
     """delta of the middle classes, (c - 2,); 1 for those without samples."""
-    return jnp.where(middle > 0, theta[1:] - theta[:-1], 1)
+    delta = theta[1:] - theta[:-1]
+    return jnp.where(middle > 0, delta, 1)
 
 
 def _log_gaps(theta: Array, middle: Array) -> Array:
     """``log(1 - exp(-delta))``, (c - 2,); -infinity where thresholds are not in order."""
     delta = _differences(theta, middle)
-    logs = jnp.log(-jnp.expm1(-jnp.where(delta > 0, delta, 1)))
-    return jnp.where(middle > 0, jnp.where(delta > 0, logs, -jnp.inf), 0)
+    positive = jnp.where(delta > 0, delta, 1)
+    logs = jnp.log(-jnp.expm1(-positive))
+    logs = jnp.where(delta > 0, logs, -jnp.inf)
+    return jnp.where(middle > 0, logs, 0)
+
+
+def _losses_above(sides: _Sides, theta: Array, u: Array) -> Array:
+    """``log(1 + exp(u - theta))`` at the threshold above each sample, (n, c - 1)."""
+    return sides.above * jax.nn.softplus(u[:, None] - theta)
+
+
+def _losses_below(sides: _Sides, theta: Array, u: Array) -> Array:
+    """``log(1 + exp(theta - u))`` at the threshold below each sample, (n, c - 1)."""
+    return sides.below * jax.nn.softplus(theta - u[:, None])
+
+
+def _curvatures(sides: _Sides, theta: Array, u: Array) -> Array:
+    """The second derivatives of both, (n, c - 1)."""
+    on_a_side = sides.above + sides.below
+    return on_a_side * _curvature(theta - u[:, None])
 
 
 def _total(sides: _Sides, theta: Array, u: Array) -> Array:
     """``sum_i s_i l_i``."""
-    above = sides.above * jax.nn.softplus(u[:, None] - theta)
-    below = sides.below * jax.nn.softplus(theta - u[:, None])
-    gaps = jnp.where(sides.middle > 0, sides.middle * _log_gaps(theta, sides.middle), 0)
-    return jnp.sum(_times(sides.weights, above + below)) - jnp.sum(gaps)
+    above = _losses_above(sides, theta, u)
+    below = _losses_below(sides, theta, u)
+    middle = sides.middle
+    has_weight = middle > 0
+    gaps = middle * _log_gaps(theta, middle)
+    gaps = jnp.where(has_weight, gaps, 0)
+    total = jnp.sum(_times(sides.weights, above + below))
+    return total - jnp.sum(gaps)
 
 
 def _gradient(sides: _Sides, theta: Array, u: Array) -> Array:
     """The gradient of :func:`_total` in theta, (c - 1,)."""
     share = jax.nn.sigmoid(theta - u[:, None])
-    slope = _times(sides.weights, sides.below * share - sides.above * (1 - share))
-    repulsion = sides.middle / jnp.expm1(_differences(theta, sides.middle))
-    return slope + jnp.pad(repulsion, (0, 1)) - jnp.pad(repulsion, (1, 0))
+    slopes = sides.below * share - sides.above * (1 - share)
+    slope = _times(sides.weights, slopes)
+    delta = _differences(theta, sides.middle)
+    repulsion = sides.middle / jnp.expm1(delta)
+    slope = slope + jnp.pad(repulsion, (0, 1))
+    return slope - jnp.pad(repulsion, (1, 0))
 
 
 def _hessian(sides: _Sides, theta: Array, u: Array) -> tuple[Array, Array]:
     """The diagonal (c - 1,) and what is beside it (c - 2,) of the Hessian in theta, which is
     tridiagonal."""
-    curvatures = (sides.above + sides.below) * _curvature(theta - u[:, None])
+    curvatures = _curvatures(sides, theta, u)
     diagonal = _times(sides.weights, curvatures)
-    q = 1 / jnp.expm1(_differences(theta, sides.middle))
+    delta = _differences(theta, sides.middle)
+    q = 1 / jnp.expm1(delta)
     coupling = sides.middle * q * (1 + q)
-    diagonal = diagonal + jnp.pad(coupling, (0, 1)) + jnp.pad(coupling, (1, 0))
-    return jnp.where(sides.inside > 0, diagonal, 1), -coupling
+    diagonal = diagonal + jnp.pad(coupling, (0, 1))
+    diagonal = diagonal + jnp.pad(coupling, (1, 0))
+    diagonal = jnp.where(sides.inside > 0, diagonal, 1)
+    return diagonal, -coupling
 
 
 def _solve_tridiagonal(diagonal: Array, off_diagonal: Array, b: Array) -> Array:
@@ -235,12 +278,15 @@ def _solve_tridiagonal(diagonal: Array, off_diagonal: Array, b: Array) -> Array:
     pivots = [diagonal[0]]
     rest = [b[0]]
     for j in range(1, diagonal.size):
-        factor = off_diagonal[j - 1] / pivots[-1]
-        pivots.append(diagonal[j] - factor * off_diagonal[j - 1])
+        beside = off_diagonal[j - 1]
+        factor = beside / pivots[-1]
+        pivot = diagonal[j] - factor * off_diagonal[j - 1]
+        pivots.append(pivot)
         rest.append(b[j] - factor * rest[-1])
     found = [rest[-1] / pivots[-1]]
     for j in reversed(range(diagonal.size - 1)):
-        found.append((rest[j] - off_diagonal[j] * found[-1]) / pivots[j])
+        known = off_diagonal[j] * found[-1]
+        found.append((rest[j] - known) / pivots[j])
     return jnp.stack(found[::-1])
 
 
@@ -253,16 +299,20 @@ def _start(sides: _Sides, u: Array) -> Array:
     """
     total = jnp.sum(sides.weights)
     below = jnp.cumsum(sides.counts)[:-1]
-    share = jnp.where(sides.inside > 0, below / total, 0.5)
-    margin = jnp.max(jnp.abs(jnp.log(share / (1 - share))))
+    is_inside = sides.inside > 0
+    share = jnp.where(is_inside, below / total, 0.5)
+    logits = jnp.log(share / (1 - share))
+    margin = jnp.max(jnp.abs(logits))
     lowest = jnp.min(u) - margin
     width = jnp.max(u) + margin - lowest
 
     def halve(bracket):
         lower, width = bracket
         middle = lower + width / 2
-        mass = _times(sides.weights, jax.nn.sigmoid(middle - u[:, None]))
-        return jnp.where(mass < share * total, middle, lower), width / 2
+        shares = jax.nn.sigmoid(middle - u[:, None])
+        mass = _times(sides.weights, shares)
+        lower = jnp.where(mass < share * total, middle, lower)
+        return lower, width / 2
 
     def is_wide(bracket):
         return bracket[1] > 1
@@ -296,13 +346,18 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
         new = _total(sides, trial, u)
         size = 1 + jnp.max(jnp.abs(trial))
         # Rounding of thresholds is a relative error of small losses.
-        accepted = new <= at.value + 8 * eps * size * jnp.abs(at.value)
+        rounding = 8 * eps * size
+        slack = rounding * jnp.abs(at.value)
+        accepted = new <= at.value + slack
         theta = jnp.where(accepted, trial, at.theta)
         value = jnp.where(accepted, new, at.value)
-        direction = -_solve_tridiagonal(*_hessian(sides, trial, u), _gradient(sides, trial, u))
+        diagonal, off_diagonal = _hessian(sides, trial, u)
+        gradient = _gradient(sides, trial, u)
+        direction = -_solve_tridiagonal(diagonal, off_diagonal, gradient)
         step = jnp.where(accepted, direction, at.step)
         # In units of the logistic function, however large the predictions are.
-        is_small = jnp.max(jnp.abs(step)) <= math.sqrt(eps) + 8 * eps * size
+        largest = jnp.max(jnp.abs(step))
+        is_small = largest <= math.sqrt(eps) + 8 * eps * size
         goes_on = ~(accepted & is_small) & (value < jnp.inf)
         length = jnp.where(accepted, 1, at.length / 2)
         return _Search(at.count + 1, goes_on, theta, value, step, length)
@@ -319,4 +374,5 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
     )
     found = while_loop(lambda at: (at.count < MAX_STEPS) & at.goes_on, attempt, begin)
     last = found.theta + found.step
-    return jnp.where(jnp.all(_differences(last, sides.middle) > 0), last, found.theta)
+    is_in_order = _differences(last, sides.middle) > 0
+    return jnp.where(jnp.all(is_in_order), last, found.theta)

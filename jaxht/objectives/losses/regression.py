@@ -94,11 +94,14 @@ class HuberLoss(UnitCurvatureLoss):
 
     def curvature(self, u: Array, y: Array) -> Array:
         """1 where |r| <= delta, else 0."""
-        return (jnp.abs(u - y) <= self.delta).astype(u.dtype)
+        is_small = jnp.abs(u - y) <= self.delta
+        return is_small.astype(u.dtype)
 
     def conjugate(self, a: Array, y: Array) -> Array:
         """``a^2 / 2 + a y`` for |a| <= delta."""
-        return jnp.where(jnp.abs(a) <= self.delta, a**2 / 2 + a * y, jnp.inf)
+        is_slope = jnp.abs(a) <= self.delta
+        conjugate = a**2 / 2 + a * y
+        return jnp.where(is_slope, conjugate, jnp.inf)
 
     def within(self, a: Array, y: Array) -> Array:
         """a, clipped to [-delta, delta]."""
@@ -162,7 +165,9 @@ class PoissonLoss(ScalarLoss):
     def conjugate(self, a: Array, y: Array) -> Array:
         """``m log m - m``, m = a + y >= 0 the mean at which the derivative of the loss is a."""
         mean = a + y
-        return jnp.where(mean >= 0, xlogy(mean, mean) - mean, jnp.inf)
+        is_mean = mean >= 0
+        conjugate = xlogy(mean, mean) - mean
+        return jnp.where(is_mean, conjugate, jnp.inf)
 
     def conjugate_derivative(self, a: Array, y: Array) -> Array:
         """``log(a + y)``."""
@@ -174,7 +179,9 @@ class PoissonLoss(ScalarLoss):
 
     def within(self, a: Array, y: Array) -> Array:
         """``a + y > 0``."""
-        return jnp.maximum(a, float(jnp.finfo(a.dtype).eps) * jnp.maximum(y, 1) - y)
+        eps = float(jnp.finfo(a.dtype).eps)
+        least_mean = eps * jnp.maximum(y, 1)
+        return jnp.maximum(a, least_mean - y)
 
 
 @pytree
@@ -242,7 +249,9 @@ class GammaLoss(ScalarLoss):
         """``m log(m / y) - m``, m = 1 - a >= 0 the share y / exp(u) at which the derivative of the
         loss is a."""
         share = 1 - a
-        return jnp.where(share >= 0, xlogy(share, share / y) - share, jnp.inf)
+        is_share = share >= 0
+        conjugate = xlogy(share, share / y) - share
+        return jnp.where(is_share, conjugate, jnp.inf)
 
     def conjugate_derivative(self, a: Array, y: Array) -> Array:
         """``log(y / (1 - a))``."""
@@ -254,7 +263,8 @@ class GammaLoss(ScalarLoss):
 
     def within(self, a: Array, y: Array) -> Array:
         """``a < 1``."""
-        return jnp.minimum(a, 1 - float(jnp.finfo(a.dtype).eps))
+        eps = float(jnp.finfo(a.dtype).eps)
+        return jnp.minimum(a, 1 - eps)
 
     def deviance(self, u: Array, y: Array, weights: Array) -> Array:
         """``-2 log L`` at the shape that fits best, less terms of y alone."""

@@ -1,7 +1,8 @@
 """The partial likelihood of times to an event."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -122,12 +123,17 @@ class CoxLoss(Loss):
         risks, _ = self._at_risk(u, y)
         if self.ties == "efron":
             # That of the last of them, about which the others of one time are averaged.
-            reference = risks.high[self.risk_sets.order][self.risk_sets.last]
+            sets = self.risk_sets
+            reference = risks.high[sets.order][sets.last]
             above = (risks.high - reference) + risks.low
-            marks = _Log(jnp.where(self._is_event(y), 0, ABSENT).astype(u.dtype), jnp.zeros_like(u))
-            risks = _Log(reference, self._sum_ties(marks, above)[1])
-        terms = jnp.where(counts == 0, 0, event * ((risks.high - u) + risks.low))
-        return jnp.where(jnp.any(jnp.isnan(y), axis=1), jnp.nan, terms)
+            marks = jnp.where(self._is_event(y), 0, ABSENT)
+            marks = marks.astype(u.dtype)
+            _, means = self._sum_ties(_Log(marks, jnp.zeros_like(u)), above)
+            risks = _Log(reference, means)
+        losses = event * ((risks.high - u) + risks.low)
+        terms = jnp.where(counts == 0, 0, losses)
+        is_unknown = jnp.any(jnp.isnan(y), axis=1)
+        return jnp.where(is_unknown, jnp.nan, terms)
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``exp(u_j) H_j - e_j``, (n,): minus the martingale residuals."""
@@ -152,12 +158,15 @@ class CoxLoss(Loss):
         if self.weights is not None:
             shares = shares.times(self.weights)
         v = jnp.zeros_like(u) if v is None else v
-        whole = _cumulate(shares.take(sets.order), v[sets.order], self._sorted_strata())
+        order = sets.order
+        whole = _cumulate(shares.take(order), v[order], self._sorted_strata())
         if self.ties == "breslow":
             return _take(whole, sets.last)
         others = self._take_after(whole, sets.first_event - 1)
-        ties, means = self._sum_ties(shares.where(self._is_event(y)), v)
-        ties = _Log(ties.high, ties.low + self._log_remaining(u, y))
+        of_events = shares.where(self._is_event(y))
+        ties, means = self._sum_ties(of_events, v)
+        remaining = self._log_remaining(u, y)
+        ties = _Log(ties.high, ties.low + remaining)
         return _join(others, (ties, means))
 
     def _hazards(
@@ -174,14 +183,12 @@ class CoxLoss(Loss):
             return hazards
         # Of the events at its own time, an event feels the part in which it is at risk.
         earlier = self._take_after(until, sets.last + 1)
-        remaining = _Log(steps.high, steps.low + self._log_remaining(risks.high, y))
+        log_remaining = self._log_remaining(risks.high, y)
+        remaining = _Log(steps.high, steps.low + log_remaining)
         own = self._sum_ties(remaining, values)
-        of_events, means = _join(earlier, own)
+        of_events = _join(earlier, own)
         is_event = self._is_event(y)
-        either = _Log(
-            *[jnp.where(is_event, a, b) for a, b in zip(of_events, hazards[0], strict=True)]
-        )
-        return either, jnp.where(is_event, means, hazards[1])
+        return jax.tree.map(lambda a, b: jnp.where(is_event, a, b), of_events, hazards)
 
     def _log_steps(self, risks: "_Log", y: Array) -> "_Log":
         """``log(s_i e_i / R_i)``, (n,), s_i by Efron's ties the mean weight."""
@@ -193,17 +200,21 @@ class CoxLoss(Loss):
             return steps.times(self.weights * event)
         is_event = self._is_event(y)
         nothing = jnp.zeros_like(risks.high)
-        weights = _Log(nothing, nothing).times(jnp.where(is_event, self.weights, 0))
+        ones = _Log(nothing, nothing)
+        weights = ones.times(jnp.where(is_event, self.weights, 0))
         totals, _ = self._sum_ties(weights, nothing)
         _, num_events = self._count_ties(y)
-        log_numbers = jnp.log(jnp.maximum(num_events, 1).astype(nothing.dtype))
+        numbers = jnp.maximum(num_events, 1)
+        log_numbers = jnp.log(numbers.astype(nothing.dtype))
         log_means = (totals.high + totals.low) - log_numbers
         return _Log(steps.high, log_means + steps.low).where(is_event)
 
     def _is_event(self, y: Array) -> Array:
         """Which samples are events of a weight above 0, (n,)."""
         is_event = y[:, 1] == 1
-        return is_event if self.weights is None else is_event & (self.weights > 0)
+        if self.weights is None:
+            return is_event
+        return is_event & (self.weights > 0)
 
     def _count_ties(self, y: Array) -> tuple[Array, Array]:
         """How many events of its time are before each sample, and how many there are, int32
@@ -213,24 +224,32 @@ class CoxLoss(Loss):
         until = jnp.cumsum(is_event, dtype=jnp.int32)
         before = until - is_event
         start = before[sets.first]
-        return before[sets.place] - start, until[sets.last] - start
+        num_before = before[sets.place] - start
+        num_events = until[sets.last] - start
+        return num_before, num_events
 
     def _log_remaining(self, like: Array, y: Array) -> Array:
         """``log(1 - (i - 1) / m)`` of the i-th of m events of one time, (n,)."""
         num_before, num_events = self._count_ties(y)
         num_left = jnp.where(self._is_event(y), num_events - num_before, 1)
         num_events = jnp.where(self._is_event(y), num_events, 1)
-        return jnp.log(num_left.astype(like.dtype)) - jnp.log(num_events.astype(like.dtype))
+        log_left = jnp.log(num_left.astype(like.dtype))
+        log_all = jnp.log(num_events.astype(like.dtype))
+        return log_left - log_all
 
     def _sum_ties(self, logs: "_Log", values: Array) -> "tuple[_Log, Array]":
         """The logarithm of the sum of the weights of all samples of the same stratum and time, and
         the mean of their values, (n,)."""
         sets = self.risk_sets
         order = sets.order
-        return _take(_cumulate(logs.take(order), values[order], sets.first[order]), sets.last)
+        ties = sets.first[order]
+        sums = _cumulate(logs.take(order), values[order], ties)
+        return _take(sums, sets.last)
 
     def _sorted_strata(self) -> Array | None:
-        return None if self.strata is None else self.strata[self.risk_sets.order]
+        if self.strata is None:
+            return None
+        return self.strata[self.risk_sets.order]
 
     def _take_after(self, sums: "tuple[_Log, Array]", places: Array) -> "tuple[_Log, Array]":
         """Sums at the places; of nothing where these are outside of the stratum of the sample."""
@@ -238,9 +257,11 @@ class CoxLoss(Loss):
         is_within = (places >= 0) & (places < n)
         places = jnp.clip(places, 0, n - 1)
         if self.strata is not None:
-            is_within &= self.strata[self.risk_sets.order[places]] == self.strata
+            samples = self.risk_sets.order[places]
+            is_within &= self.strata[samples] == self.strata
         logs, means = _take(sums, places)
-        return logs.where(is_within), jnp.where(is_within, means, 0)
+        means = jnp.where(is_within, means, 0)
+        return logs.where(is_within), means
 
 
 #: The logarithm of a weight of 0: not -infinity, whose differences are NaN.
@@ -260,24 +281,28 @@ class _Log(NamedTuple):
     def times(self, weights: Array) -> "_Log":
         """The product with weights, which may be 0."""
         is_absent = weights == 0
-        low = self.low + jnp.log(jnp.where(is_absent, 1, weights))
+        positive = jnp.where(is_absent, 1, weights)
+        low = self.low + jnp.log(positive)
         return _Log(self.high, low).where(~is_absent)
 
-    def take(self, places: Array) -> "_Log":
+    def take(self, places: Any) -> "_Log":
+        """Those at an index, of any kind."""
         return _Log(self.high[places], self.low[places])
 
     def where(self, is_present: Array) -> "_Log":
         """The same, and the logarithm of 0 elsewhere."""
         high = jnp.where(is_present, self.high, ABSENT)
-        return _Log(high, jnp.where(is_present, self.low, 0))
+        low = jnp.where(is_present, self.low, 0)
+        return _Log(high, low)
 
     def relative_to(self, largest: Array) -> Array:
         """The weights over exp(largest)."""
         return jnp.exp((self.high - largest) + self.low)
 
 
-def _take(sums: tuple[_Log, Array], places: Array) -> tuple[_Log, Array]:
-    return sums[0].take(places), sums[1][places]
+def _take(sums: tuple[_Log, Array], places: Any) -> tuple[_Log, Array]:
+    logs, means = sums
+    return logs.take(places), means[places]
 
 
 def _events(u: Array, y: Array) -> Array:
@@ -289,14 +314,17 @@ def _join(a: tuple[_Log, Array], b: tuple[_Log, Array]) -> tuple[_Log, Array]:
     """The logarithm of the sum of two weights, and the mean of two values with these weights."""
     logs_a, means_a = a
     logs_b, means_b = b
-    largest = lax.stop_gradient(jnp.maximum(sum(logs_a), sum(logs_b)))
+    largest = jnp.maximum(sum(logs_a), sum(logs_b))
+    largest = lax.stop_gradient(largest)
     weights_b = logs_b.relative_to(largest)
     total = logs_a.relative_to(largest) + weights_b
     joined = _Log(largest, jnp.log(total))
-    return joined, means_a + weights_b / total * (means_b - means_a)
+    share_b = weights_b / total
+    return joined, means_a + share_b * (means_b - means_a)
 
 
 BLOCK_LENGTH = 16  # numbers that are summed at a time
+BACKWARDS = slice(None, None, -1)
 
 
 def _cumulate(
@@ -315,22 +343,27 @@ def _cumulate(
     """
     values = jnp.zeros_like(logs.high) if values is None else values
     if reverse:
-        turned = None if segments is None else segments[::-1]
-        backwards = _Log(logs.high[::-1], logs.low[::-1])
-        sums, means = _cumulate(backwards, values[::-1], turned)
-        return _Log(sums.high[::-1], sums.low[::-1]), means[::-1]
+        turned = None if segments is None else segments[BACKWARDS]
+        sums = _cumulate(logs.take(BACKWARDS), values[BACKWARDS], turned)
+        return _take(sums, BACKWARDS)
     n = values.size
     padding = (0, -n % BLOCK_LENGTH)
-    high = jnp.pad(logs.high, padding, constant_values=ABSENT).reshape(-1, 1, BLOCK_LENGTH)
-    low = jnp.pad(logs.low, padding).reshape(-1, 1, BLOCK_LENGTH)
-    values = jnp.pad(values, padding).reshape(-1, BLOCK_LENGTH)
+    high = jnp.pad(logs.high, padding, constant_values=ABSENT)
+    high = high.reshape(-1, 1, BLOCK_LENGTH)
+    low = jnp.pad(logs.low, padding)
+    low = low.reshape(-1, 1, BLOCK_LENGTH)
+    values = jnp.pad(values, padding)
+    values = values.reshape(-1, BLOCK_LENGTH)
     index = lax.iota(jnp.int32, BLOCK_LENGTH)
     is_summed = index <= index[:, None]
     if segments is not None:
-        segments = jnp.pad(segments, padding, mode="edge").reshape(-1, BLOCK_LENGTH)
-        is_summed = is_summed & (segments[:, None, :] == segments[:, :, None])
+        segments = jnp.pad(segments, padding, mode="edge")
+        segments = segments.reshape(-1, BLOCK_LENGTH)
+        is_same = segments[:, None, :] == segments[:, :, None]
+        is_summed = is_summed & is_same
     table = _Log(high, low).where(is_summed)
-    largest = lax.stop_gradient(jnp.max(table.high + table.low, axis=2))
+    whole = table.high + table.low
+    largest = lax.stop_gradient(jnp.max(whole, axis=2))
     shares = table.relative_to(largest[:, :, None])
     total = jnp.sum(shares, axis=2)
     shares = shares / total[:, :, None]
@@ -338,15 +371,16 @@ def _cumulate(
     means = jnp.einsum("rij,rj->ri", shares, values, precision=lax.Precision.HIGHEST)
     if n > BLOCK_LENGTH:
         last = None if segments is None else segments[:-1, -1]
-        ends = _Log(sums.high[:-1, -1], sums.low[:-1, -1])
-        before, mean = _cumulate(ends, means[:-1, -1], last)
-        high = jnp.pad(before.high, (1, 0), constant_values=ABSENT)[:, None]
-        low = jnp.pad(before.low, (1, 0))[:, None]
-        mean = jnp.pad(mean, (1, 0))[:, None]
-        before = _Log(high, low)
+        ends, end_means = _take((sums, means), np.s_[:-1, -1])
+        before, mean = _cumulate(ends, end_means, last)
+        high = jnp.pad(before.high, (1, 0), constant_values=ABSENT)
+        low = jnp.pad(before.low, (1, 0))
+        mean = jnp.pad(mean, (1, 0))
+        before, mean = _take((_Log(high, low), mean), np.s_[:, None])
         if last is not None:
-            continues = segments == jnp.pad(last, (1, 0), constant_values=-1)[:, None]
+            previous = jnp.pad(last, (1, 0), constant_values=-1)
+            continues = segments == previous[:, None]
             before = before.where(continues)
             mean = jnp.where(continues, mean, 0)
         sums, means = _join((before, mean), (sums, means))
-    return _Log(sums.high.ravel()[:n], sums.low.ravel()[:n]), means.ravel()[:n]
+    return jax.tree.map(lambda rows: rows.ravel()[:n], (sums, means))
