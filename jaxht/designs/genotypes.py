@@ -230,7 +230,12 @@ class Genotypes(blockwise.Coded):
         copies = 2 - codes + (codes >> 1)
         calls = jnp.where(is_missing, -1, copies)
         calls = calls.astype(jnp.int8)
-        return Integers(calls.T, self.fill, self.scale, -1)
+        return Integers(
+            array=calls.T,
+            fill=self.fill,
+            scale=self.scale,
+            missing=-1,
+        )
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,), from counts. Cost: d."""

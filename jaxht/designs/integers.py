@@ -81,7 +81,12 @@ class Integers(blockwise.Coded):
             )
         array = jnp.asarray(array)
         ones = jnp.ones(array.shape[1], jnp.result_type(dtype))
-        A = cls(array, ones, ones, missing)
+        A = cls(
+            array=array,
+            fill=ones,
+            scale=ones,
+            missing=missing,
+        )
 
         def body(first: Array, new: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
             block = blockwise.take(array, first, len(new)).astype(jnp.int32)
@@ -94,7 +99,12 @@ class Integers(blockwise.Coded):
 
         zeros = jnp.zeros(array.shape[1], jnp.int32)
         total, called = blockwise.loop(array.shape[0], A._rows(), body, (zeros, zeros))
-        return cls(array, total / jnp.maximum(called, 1).astype(ones.dtype), ones, missing)
+        return cls(
+            array=array,
+            fill=total / jnp.maximum(called, 1).astype(ones.dtype),
+            scale=ones,
+            missing=missing,
+        )
 
     @property
     def shape(self) -> tuple[int, int]:

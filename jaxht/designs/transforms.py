@@ -175,7 +175,15 @@ def circulant(kernel: Array, rows: Array | None = None) -> LinearOperator:
     convolution = Convolution(d, n)
     adjoint = ConvolutionAdjoint(d, d)
     args = (_spectrum(kernel, d), rows)
-    return LinearOperator(convolution, (n, d), args, adjoint, norms, kernel.dtype, check=False)
+    return LinearOperator(
+        product=convolution,
+        shape=(n, d),
+        args=args,
+        adjoint=adjoint,
+        norms=norms,
+        dtype=kernel.dtype,
+        check=False,
+    )
 
 
 def toeplitz(column: Array, row: Array) -> LinearOperator:
@@ -223,7 +231,15 @@ def toeplitz(column: Array, row: Array) -> LinearOperator:
     convolution = Convolution(length, n)
     adjoint = ConvolutionAdjoint(length, d)
     args = (_spectrum(kernel, length), None)
-    return LinearOperator(convolution, (n, d), args, adjoint, norms, dtype, check=False)
+    return LinearOperator(
+        product=convolution,
+        shape=(n, d),
+        args=args,
+        adjoint=adjoint,
+        norms=norms,
+        dtype=dtype,
+        check=False,
+    )
 
 
 # ---- products, equal where their settings are, so that equal operators share a compile ----

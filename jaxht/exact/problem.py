@@ -161,7 +161,14 @@ class ReducedProblem:
         included = np.broadcast_to(always, self.names.shape).copy()
         included, excluded = settle(included, np.zeros_like(included), self.limit)
         step_size = float(self.relaxation.step_size)
-        return OpenNode(included, excluded, -np.inf, x, step_size, np.array([], np.int64))
+        return OpenNode(
+            included=included,
+            excluded=excluded,
+            lower=-np.inf,
+            x=x,
+            step_size=step_size,
+            items=np.array([], np.int64),
+        )
 
     def sizes(self, x: Numbers) -> Numbers:
         """The norm of x on each item."""
@@ -260,7 +267,12 @@ def _evaluate_projection(objective: LinearModel, constraint: Any, x: Array) -> F
     x, _ = constraint.project(jnp.asarray(x, objective.dtype))
     pred = objective.predict(x)
     value = bound_above(objective, x, pred, column_bound(objective))
-    return FeasiblePoint(x, constraint.active(x), value, objective.gradient(x, pred))
+    return FeasiblePoint(
+        x=x,
+        active=constraint.active(x),
+        value=value,
+        gradient=objective.gradient(x, pred),
+    )
 
 
 def _gram(objective: Any) -> QuadraticForm:

@@ -327,7 +327,15 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
         return ~done & (count < goal.max_rounds)
 
     count, state, bound, _ = while_loop(goes_on, advance, begin)
-    return Relaxed(bound, state.x, state.z, fit, value, state.eta, count)
+    return Relaxed(
+        bound=bound,
+        x=state.x,
+        z=state.z,
+        fit=fit,
+        value=value,
+        step_size=state.eta,
+        num_rounds=count,
+    )
 
 
 #: :func:`relax` at several nodes: starts have a leading axis.

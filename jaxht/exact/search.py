@@ -355,7 +355,15 @@ class _Search:
         items = free[np.argsort(-ranks[free], kind="stable")[:CANDIDATES]]
         least = node.lower if math.isnan(lower) else max(node.lower, float(lower))
         step_size = float(found.step_size)
-        return OpenNode(included, excluded, least, found.x, step_size, items, node.is_leaf)
+        return OpenNode(
+            included=included,
+            excluded=excluded,
+            lower=least,
+            x=found.x,
+            step_size=step_size,
+            items=items,
+            closed=node.is_leaf,
+        )
 
     def add_solution(self, x: Numbers, chosen: Mask, value: float) -> None:
         """Keep a point that is among the best, each support once."""

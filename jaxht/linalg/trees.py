@@ -528,7 +528,14 @@ def _fill_rows(
 
     count = jnp.zeros((), jnp.int32)
     last = backwards[:, d]
-    begin = _Rows(count, last, nothing, rows, table, visits)
+    begin = _Rows(
+        count=count,
+        place=last,
+        row=nothing,
+        rows=rows,
+        table=table,
+        visits=visits,
+    )
     filled = while_loop(lambda at: jnp.any(at.place >= 0), visit, begin)
 
     def decide(at):

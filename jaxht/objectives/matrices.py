@@ -262,7 +262,13 @@ def _read_entries(
     m, p = shape
     _check_indices("rows", rows, m, m)
     _check_indices("columns", columns, p, p - 1)
-    return _Entries(rows, columns, y, (m, p), dict(options))
+    return _Entries(
+        rows=rows,
+        columns=columns,
+        y=y,
+        shape=(m, p),
+        options=dict(options),
+    )
 
 
 def _read_matrix(Y: Array, options: dict[str, Any]) -> _Entries:
@@ -297,7 +303,13 @@ def _read_matrix(Y: Array, options: dict[str, Any]) -> _Entries:
             options["offset"] = jnp.ravel(options["offset"])
         rows = jnp.where(is_observed, places[0], shape[0]).ravel()
         values = jnp.where(is_observed, Y, 0).ravel()
-        return _Entries(rows, places[1].ravel(), values, shape, options)
+        return _Entries(
+            rows=rows,
+            columns=places[1].ravel(),
+            y=values,
+            shape=shape,
+            options=options,
+        )
     is_observed = ~np.isnan(known)
     if not np.any(is_observed):
         raise ValueError("rows must be a matrix with an entry that is not NaN")

@@ -71,14 +71,14 @@ class Tableau(NamedTuple):
         images = matmul(inverse, between)
         remaining = gather(jnp.diagonal(gram), candidates) - jnp.sum(between * images, axis=0)
         return cls(
-            support,
-            candidates,
-            inverse,
-            images,
-            w,
-            gather(descent, candidates),
-            jnp.maximum(remaining, 0),
-            error,
+            support=support,
+            candidates=candidates,
+            inverse=inverse,
+            images=images,
+            w=w,
+            descent=gather(descent, candidates),
+            remaining=jnp.maximum(remaining, 0),
+            error=error,
         )
 
     def losses(self, size: int) -> Array:

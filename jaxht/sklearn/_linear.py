@@ -246,11 +246,21 @@ class LinearEstimator(SparseEstimator):
         train = np.pad(train, padding)
         held_out = np.pad(held_out, padding)
         if num_ones or not (self._has_squared_errors and self.fit_intercept):
-            return Fold(train, held_out, None, None)
+            return Fold(
+                train=train,
+                held_out=held_out,
+                mean=None,
+                target=None,
+            )
         share = train / np.sum(train, axis=1, keepdims=True)
         target_means = np.expand_dims(share @ target, axis=1)
         means = multiply_transposed(columns.design, share)
-        return Fold(train, held_out, means, target - target_means)
+        return Fold(
+            train=train,
+            held_out=held_out,
+            mean=means,
+            target=target - target_means,
+        )
 
     def _split(self, problem: LinearFit, fold: Fold) -> tuple[Any, Any]:
         whole = problem.objective

@@ -143,7 +143,12 @@ class CGIHT(Solver):
         else:
             goes_on = is_on_T & falls
             T_next = tree_where(goes_on, T, T_next)
-        state = CGIHTState(gradient, T_next, jnp.where(goes_on, p, 0), size)
+        state = CGIHTState(
+            gradient=gradient,
+            support=T_next,
+            direction=jnp.where(goes_on, p, 0),
+            size=size,
+        )
         # Where the gradient is 0 a length of 0 is no failure.
         status = check_step_size(jnp.where(jnp.any(g != 0), alpha, 1))
         return new, state, Info(full_gradients=1, projections=1, status=status)

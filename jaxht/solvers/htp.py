@@ -134,7 +134,13 @@ class HTP(Solver):
         iterate = evaluate(objective, x0)
         gradient = objective.gradient(x0, iterate.pred)
         scale = step_scale(self, objective, iterate.pred)
-        first = GradientStep(constraint, x0, gradient, x0, scale=scale)
+        first = GradientStep(
+            constraint=constraint,
+            x=x0,
+            gradient=gradient,
+            near=x0,
+            scale=scale,
+        )
         search, info = start_search(self, objective, first)
         has_default_step = self.step_size is None and not self.backtrack
         extrapolates = self.nesterov and has_default_step and not constraint.coordinatewise
@@ -292,7 +298,14 @@ class PHT(Solver):
         entering = constraint.top_k(jnp.where(S, 0, -gradient), self.r, None).mask
         J = S | entering | everything
         scale = step_scale(self, objective, iterate.pred)
-        return GradientStep(constraint, iterate.x, gradient, iterate.x, J, scale)
+        return GradientStep(
+            constraint=constraint,
+            x=iterate.x,
+            gradient=gradient,
+            near=iterate.x,
+            candidates=J,
+            scale=scale,
+        )
 
 
 def step_scale(solver: HTP | PHT, objective: Objective, pred: Array) -> Numeric:

@@ -53,9 +53,19 @@ class QuadraticModel:
         if objective.design.dense_array is not None:
             max_held = max(max_held, objective.num_samples)
         if zero.ndim == 1 and zero.size > min(num_rows, max_held):
-            return cls(objective, b, H.diagonal(), None)
+            return cls(
+                objective=objective,
+                b=b,
+                diagonal=H.diagonal(),
+                gram=None,
+            )
         gram = H.matrix()
-        return cls(objective, b.ravel(), jnp.diagonal(gram).real, gram)
+        return cls(
+            objective=objective,
+            b=b.ravel(),
+            diagonal=jnp.diagonal(gram).real,
+            gram=gram,
+        )
 
     @classmethod
     def at(
@@ -91,7 +101,12 @@ class QuadraticModel:
                 gram=None,
             )
         gram = H.matrix()
-        return cls(squares, b, jnp.diagonal(gram), gram)
+        return cls(
+            objective=squares,
+            b=b,
+            diagonal=jnp.diagonal(gram),
+            gram=gram,
+        )
 
     def restrict(self, active: Array) -> "QuadraticModel":
         """Return the model of the coordinates ``active`` (m,) alone, which differ."""
@@ -102,7 +117,12 @@ class QuadraticModel:
             objective = f.restrict(active)
         else:
             objective = restrict_columns(f, active)
-        return QuadraticModel(objective, self.b[active], self.diagonal[active], gram)
+        return QuadraticModel(
+            objective=objective,
+            b=self.b[active],
+            diagonal=self.diagonal[active],
+            gram=gram,
+        )
 
     def rows(self, indices: Array) -> Array:
         """Rows of H, (k_max, d); 0 for an index d. Cost: k_max n d, or k_max d where H is held."""

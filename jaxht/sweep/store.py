@@ -167,7 +167,12 @@ class Store:
             if name in results or not np.array_equal(whole, blanks, equal_nan=True):
                 extended[name] = whole
         program = self._programs.get(cell.program_name, "")
-        return CellRecord(dict(cell.coordinates), num_trials, program, extended)
+        return CellRecord(
+            coordinates=dict(cell.coordinates),
+            num_trials=num_trials,
+            program=program,
+            results=extended,
+        )
 
     def collect(self, grid: Grid, num_trials: int) -> "xarray.Dataset":
         """The results of the cells of a grid, as many of their first trials as are there."""

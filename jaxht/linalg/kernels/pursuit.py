@@ -240,11 +240,25 @@ def pursue(
                 is_large = size > (REFINEMENT_ULPS * eps) ** 2 * jnp.sum(w * w)
                 is_falling = size < state.size / 4
                 goes_on = is_large & is_falling & (state.count + 1 < MAX_REFINEMENTS)
-                return _Correction(state.count + 1, w, gradient, delta, size, goes_on)
+                return _Correction(
+                    count=state.count + 1,
+                    w=w,
+                    gradient=gradient,
+                    delta=delta,
+                    size=size,
+                    is_running=goes_on,
+                )
 
             gradient = jnp.where(slots == step, begin(step, item), selection.gradient)
             delta, size = precondition(gradient)
-            start = _Correction(jnp.int32(0), selection.w, gradient, delta, size, size > 0)
+            start = _Correction(
+                count=jnp.int32(0),
+                w=selection.w,
+                gradient=gradient,
+                delta=delta,
+                size=size,
+                is_running=size > 0,
+            )
             found = lax.while_loop(lambda state: state.is_running, apply, start)
             triton.store(order_ref.at[lane, step], item)
             triton.store(w_ref.at[lane, step, slots], found.w, mask=slots < k)

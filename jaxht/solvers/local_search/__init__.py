@@ -177,7 +177,13 @@ class LocalSearch(Solver):
         best = tree_where(is_better, best, search.locate(constraint.active(iterate.x), here, best))
         selections = self._restart(walks, best)
         last_status = jnp.where(is_better, fit.status, state.refit_status)
-        state = LocalSearchState(search, selections, walks.seed, num_failed, last_status)
+        state = LocalSearchState(
+            search=search,
+            selections=selections,
+            seeds=walks.seed,
+            num_failed=num_failed,
+            refit_status=last_status,
+        )
         return tree_where(is_better, found, iterate), state, info
 
     def _check(self) -> None:

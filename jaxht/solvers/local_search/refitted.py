@@ -213,7 +213,13 @@ def walk_by_refits(
         return selection._replace(selected=selection.selected.reshape(shape))
 
     tabu = walk.tabu
-    return Walk(shaped(walk.here), shaped(walk.best), tabu.least, tabu.seed, tabu.num_moves)
+    return Walk(
+        end=shaped(walk.here),
+        best=shaped(walk.best),
+        least=tabu.least,
+        seed=tabu.seed,
+        num_moves=tabu.num_moves,
+    )
 
 
 def _exchange_block(
