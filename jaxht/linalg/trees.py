@@ -560,5 +560,5 @@ def _fill_rows(
         until=jnp.zeros(lanes, jnp.int32),
         chosen=jnp.zeros((lanes, d), bool),
     )
-    end = while_loop(lambda at: at.count > 0, decide, first)
-    return (end.chosen,)
+    decided = while_loop(lambda at: at.count > 0, decide, first)
+    return (decided.chosen,)

@@ -15,7 +15,7 @@ from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.pruning.alps import ALPS, refine
 from jaxht.pruning.layer import Layer
 from jaxht.pruning.one_output import Exchanged, exchange_output
-from jaxht.transforms.scope import Axis, Blocks, Scope
+from jaxht.transforms.scope import Axis, Scope
 
 # Outputs are treated in at most so many programs, for columns of similar numbers of weights.
 NUM_SIZES = 4
@@ -74,7 +74,7 @@ class Exchanges:
 
     def prune(self, layer: Layer) -> tuple[Array, Array]:
         """The refitted weights, and their mask."""
-        if isinstance(layer.scope, Blocks) or layer.scope == Axis(1):
+        if not layer.scope.selects_entries or layer.scope == Axis(1):
             raise layer.scope_error("Exchanges")
         weights, mask = self.start.prune(layer)
         scaled, norms = layer.damped(self.damping).scaled()

@@ -1,7 +1,5 @@
 """A layer to prune: its weights, the Gram matrix of its inputs, and where zeros may lie."""
 
-import dataclasses
-import math
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -13,16 +11,7 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.inner_products import check_real_array
-from jaxht.transforms.scope import (
-    NM,
-    AnyScope,
-    Axis,
-    Blocks,
-    Scope,
-    check_scope,
-    count_kept,
-    find_support,
-)
+from jaxht.transforms.scope import AnyScope, check_scope, count_kept, find_support
 
 # The most that the two halves of a Gram matrix may differ, relative to its largest entry.
 ASYMMETRY = 1e-3
@@ -116,8 +105,8 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
             f"gram must have shape {(num_inputs, num_inputs)}, that of the inputs of weights; got "
             f"{np.shape(gram)}"
         )
-    scope = _check_axis(check_scope(scope))
-    size = _part_size(scope, weights.shape)
+    layer_scope = check_scope(scope).for_layer()
+    size = layer_scope.part_size(weights.shape)
     if isinstance(k, jax.core.Tracer):
         raise ValueError("k must be a number that is known when the program is traced")
     count = int(count_kept(k, size))
@@ -128,38 +117,8 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
         weights=jnp.asarray(weights, dtype),
         gram=jnp.asarray(gram, dtype),
         k=jnp.asarray(count, jnp.int32),
-        scope=scope,
+        scope=layer_scope,
     )
-
-
-def _check_axis(scope: Any) -> Any:
-    """The scope with an axis of (inputs, outputs) that is 0 or 1, if it has one."""
-    if not isinstance(scope, Axis | NM):
-        return scope
-    if not -2 <= scope.axis < 2:
-        raise ValueError(f"scope must be along an axis of (inputs, outputs); got {scope}")
-    return dataclasses.replace(scope, axis=scope.axis % 2)
-
-
-def _part_size(scope: Any, shape: tuple[int, int]) -> int:
-    """How many entries a part of the scope has; of blocks, how many there are."""
-    num_inputs, num_outputs = shape
-    if isinstance(scope, NM):
-        if scope.axis != 0:
-            raise ValueError(f"scope must be along the inputs, axis 0; got {scope}")
-        if num_inputs % scope.m:
-            raise ValueError(f"{scope} needs a multiple of {scope.m} inputs; got {num_inputs}")
-        return scope.m
-    if isinstance(scope, Axis):
-        return shape[scope.axis]
-    if isinstance(scope, Blocks):
-        lengths = (1, *scope.shape)[-2:]
-        if len(scope.shape) > 2 or num_inputs % lengths[0] or num_outputs % lengths[1]:
-            raise ValueError(f"{scope} must tile the weights; got shape {shape}")
-        return math.prod(shape) // math.prod(lengths)
-    if scope is Scope.LEAF:
-        return math.prod(shape)
-    raise ValueError(f'scope must be "leaf", Axis, NM(m, 0) or Blocks; got {scope}')
 
 
 def _check_numbers(weights: Any, gram: Any) -> None:

@@ -10,7 +10,6 @@ from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.selection import gather, k_largest_mask, mask_to_indices
-from jaxht.transforms.scope import NM
 
 # An exchange must decrease the error of its output by this share.
 LEAST_SHARE = 1e-4
@@ -188,8 +187,11 @@ def exchange_output(
 
     def best(tableau):
         gains = tableau.exchange_gains(size, curvatures)
-        if isinstance(scope, NM):
-            same = tableau.support[:, None] // scope.m == tableau.candidates[None] // scope.m
+        group_length = scope.group_length
+        if group_length:
+            leaving = tableau.support[:, None] // group_length
+            joining = tableau.candidates[None] // group_length
+            same = leaving == joining
             gains = jnp.where(same, gains, -jnp.inf)
         place = jnp.argmax(gains).astype(jnp.int32)
         return gains.ravel()[place], place

@@ -10,7 +10,7 @@ from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.pruning.layer import Layer
-from jaxht.transforms.scope import NM, Axis, Blocks, find_support
+from jaxht.transforms.scope import Axis, find_support
 
 
 @pytree
@@ -50,7 +50,7 @@ class SparseGPT:
     @bounded_jit
     def prune(self, layer: Layer) -> tuple[Array, Array]:
         """The weights after all blocks, and the mask of what they keep."""
-        if isinstance(layer.scope, Blocks):
+        if not layer.scope.selects_entries:
             raise layer.scope_error("SparseGPT")
         gram = layer.gram
         is_dead = jnp.diagonal(gram) == 0
@@ -86,10 +86,10 @@ def _prune_block(
     size = len(weights)
     index = lax.iota(jnp.int32, size)
     diagonal = jnp.diagonal(upper)
-    group = layer.scope.m if isinstance(layer.scope, NM) else size
+    group = layer.scope.group_length or size
     if size % group:
         raise ValueError(f"block_size must be a multiple of {group}, the length of a group")
-    scope = Axis(0) if isinstance(layer.scope, NM) else layer.scope
+    scope = layer.scope.within_group
     count = _kept_in_block(layer, first, size)
 
     def prune_input(i, carry):
@@ -116,7 +116,7 @@ def _prune_block(
 
 def _kept_in_block(layer: Layer, first: int, size: int) -> Array:
     """How many entries the inputs from ``first`` on keep, such that all blocks together keep k."""
-    if isinstance(layer.scope, NM) or layer.scope == Axis(1):
+    if layer.scope.group_length or layer.scope == Axis(1):
         return layer.k
     num_inputs = layer.weights.shape[0]
     each = layer.k // num_inputs

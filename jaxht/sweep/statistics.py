@@ -265,10 +265,10 @@ class _Curves:
         self._left = self._last_before(points)
         self._right = -self._last_before(-points, backwards=True)
         has_points = self._ran.any(axis=1)
-        first = self._right[:, 0]
-        self.least = np.where(has_points, first, 0)
-        last = self._left[:, -1]
-        self.greatest = np.where(has_points, last, 0)
+        least = self._right[:, 0]
+        self.least = np.where(has_points, least, 0)
+        greatest = self._left[:, -1]
+        self.greatest = np.where(has_points, greatest, 0)
 
     def _last_before(self, points: Floats, backwards: bool = False) -> Floats:
         """(rows, splits): the largest of the points with trials before each split, or behind it;

@@ -1,10 +1,12 @@
 """Where hard thresholding selects: the scopes, and the masks of the largest entries in each."""
 
+import abc
+import dataclasses
 import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -33,9 +35,104 @@ class Scope(enum.Enum):
     LEAF = "leaf"
     GLOBAL = "global"
 
+    @property
+    def selects_entries(self) -> bool:
+        """True: entries one by one."""
+        return True
+
+    @property
+    def group_length(self) -> int | None:
+        """None: there are no groups."""
+        return None
+
+    @property
+    def within_group(self) -> "Scope":
+        """The scope itself."""
+        return self
+
+    def for_layer(self) -> "Scope":
+        """The scope itself."""
+        return self
+
+    def part_size(self, shape: tuple[int, int]) -> int:
+        """How many entries a layer has; ValueError for GLOBAL."""
+        if self is Scope.GLOBAL:
+            raise ValueError(f'scope must be "leaf", Axis, NM(m, 0) or Blocks; got {self}')
+        return math.prod(shape)
+
+    def find_mask(self, z: Array, k: Numeric, name: str) -> Array:
+        """The mask of one array on its own."""
+        (mask,) = k_largest_masks([z], count_kept(k, z.size))
+        return mask
+
+
+class PartScope(abc.ABC):
+    """Base of the scopes that select in each part of an array, or among its parts."""
+
+    selects_entries: ClassVar[bool] = True
+
+    @property
+    def group_length(self) -> int | None:
+        """How many neighbours make a part; None where parts are no groups of neighbours."""
+        return None
+
+    @property
+    def within_group(self) -> "PartScope":
+        """The scope that selects alike in one group of neighbours."""
+        return self
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raise ValueError for sizes below 1."""
+
+    def for_layer(self) -> "PartScope":
+        """The scope for an array (inputs, outputs), with its axis as 0 or 1; ValueError for
+        another one."""
+        return self
+
+    @abc.abstractmethod
+    def part_size(self, shape: tuple[int, int]) -> int:
+        """How many entries a part of a layer (inputs, outputs) has; of blocks, how many there are.
+        ValueError for a shape that has no such parts."""
+
+    @abc.abstractmethod
+    def find_mask(self, z: Array, k: Numeric, name: str) -> Array:
+        """The mask of one array; ValueError with its name where it has no such parts."""
+
+
+class AxisScope(PartScope):
+    """Base of the scopes along one axis."""
+
+    axis: int
+
+    def for_layer(self) -> Self:
+        """The same with axis 0 or 1; ValueError for another one."""
+        if not -2 <= self.axis < 2:
+            raise ValueError(f"scope must be along an axis of (inputs, outputs); got {self}")
+        return dataclasses.replace(self, axis=self.axis % 2)  # type: ignore[type-var]
+
+    def find_mask(self, z: Array, k: Numeric, name: str) -> Array:
+        """The mask of one array."""
+        if z.size == 0:
+            return jnp.zeros(z.shape, bool)
+        if not -z.ndim <= self.axis < z.ndim:
+            raise ValueError(
+                f"{self} needs that axis; {name} has shape {z.shape}: leave it out by mask"
+            )
+        rows = jnp.moveaxis(z, self.axis, -1)
+        length = rows.shape[-1]
+        m = self.group_length or length
+        if length % m:
+            raise ValueError(
+                f"{self} needs multiples of {m} along the axis; {name} has shape {z.shape}"
+            )
+        groups = rows.reshape(*rows.shape[:-1], -1, m)
+        mask = k_largest_mask(groups, count_kept(k, m))
+        return jnp.moveaxis(mask.reshape(rows.shape), -1, self.axis)
+
 
 @dataclass(frozen=True)
-class Axis:
+class Axis(AxisScope):
     """Select in each vector along one axis: with ``Axis(0)`` on a kernel (in, out), k inputs of
     every unit.
 
@@ -51,9 +148,16 @@ class Axis:
 
     axis: int
 
+    def check(self) -> None:
+        """Any axis may be one."""
+
+    def part_size(self, shape: tuple[int, int]) -> int:
+        """The length of the axis."""
+        return shape[self.axis]
+
 
 @dataclass(frozen=True)
-class NM:
+class NM(AxisScope):
     """Select in each group of m neighbours along an axis: N:M sparsity, where k is N.
 
     ``hard_threshold(2, scope=NM(4, axis=0))`` is the 2:4 pattern of a kernel (in, out) along its
@@ -73,9 +177,32 @@ class NM:
     m: int
     axis: int
 
+    @property
+    def group_length(self) -> int:
+        """m."""
+        return self.m
+
+    @property
+    def within_group(self) -> Axis:
+        """Along the axis of the groups."""
+        return Axis(self.axis)
+
+    def check(self) -> None:
+        """Raise ValueError for m below 1."""
+        _check_positive(self, "m", self.m)
+
+    def part_size(self, shape: tuple[int, int]) -> int:
+        """m; ValueError unless it divides the inputs."""
+        num_inputs, _ = shape
+        if self.axis != 0:
+            raise ValueError(f"scope must be along the inputs, axis 0; got {self}")
+        if num_inputs % self.m:
+            raise ValueError(f"{self} needs a multiple of {self.m} inputs; got {num_inputs}")
+        return self.m
+
 
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(PartScope):
     """Select whole blocks of the trailing axes by their l2 norm; k counts the blocks of each array.
 
     ``Blocks((4, 4))`` tiles the last two axes; ``Blocks((1, 64))`` keeps or drops pieces of rows.
@@ -92,20 +219,60 @@ class Blocks:
 
     shape: tuple[int, ...]
 
+    selects_entries = False
+
+    def check(self) -> None:
+        """Raise ValueError for lengths below 1, and for none."""
+        _check_positive(self, "shape", min(self.shape, default=0))
+
+    def tiles(self, shape: Sequence[int]) -> bool:
+        """Whether an array of a shape consists of whole blocks."""
+        lengths = zip(shape[::-1], self.shape[::-1], strict=False)
+        is_divided = all(length % step == 0 for length, step in lengths)
+        return len(shape) >= len(self.shape) and is_divided
+
+    def part_size(self, shape: tuple[int, int]) -> int:
+        """How many blocks there are; ValueError unless they tile the layer."""
+        if not self.tiles(shape):
+            raise ValueError(f"{self} must tile the weights; got shape {shape}")
+        return math.prod(shape) // math.prod(self.shape)
+
+    def find_mask(self, z: Array, k: Numeric, name: str) -> Array:
+        """The mask of the blocks of largest norm; half precision is squared in float32."""
+        if z.size == 0:
+            return jnp.zeros(z.shape, bool)
+        if not self.tiles(z.shape):
+            raise ValueError(
+                f"Blocks({tuple(self.shape)}) must tile the trailing axes; {name} has shape {z.shape}"
+            )
+        steps = (1,) * (z.ndim - len(self.shape)) + tuple(self.shape)
+        split: list[int] = []
+        for length, step in zip(z.shape, steps, strict=True):
+            split += [length // step, step]
+        wide = z.astype(jnp.promote_types(z.dtype, jnp.float32))
+        wide = wide.reshape(split)
+        # Relative to the largest entry the squares do not overflow; of a zero array all blocks are
+        # equal.
+        largest = jnp.max(jnp.abs(wide), initial=0)
+        wide = wide / jnp.where(largest > 0, largest, 1)
+        within_blocks = tuple(range(1, 2 * z.ndim, 2))
+        norms = jnp.sum(wide * wide, axis=within_blocks, keepdims=True)
+        (mask,) = k_largest_masks([norms], count_kept(k, norms.size))
+        return jnp.broadcast_to(mask, split).reshape(z.shape)
+
+
+def _check_positive(scope: PartScope, name: str, size: int) -> None:
+    if size < 1:
+        raise ValueError(f"{type(scope).__name__}.{name} must be positive; got {scope}")
+
 
 AnyScope = Scope | Axis | NM | Blocks | str
 
 
-def check_scope(scope: AnyScope) -> Scope | Axis | NM | Blocks:
+def check_scope(scope: AnyScope) -> Scope | PartScope:
     """The scope as an object; raises ValueError if it is none."""
-    if isinstance(scope, Axis | NM | Blocks):
-        sizes = {
-            "m": getattr(scope, "m", 1),
-            "shape": min(getattr(scope, "shape", (1,)), default=0),
-        }
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{type(scope).__name__}.{name} must be positive; got {scope}")
+    if isinstance(scope, PartScope):
+        scope.check()
         return scope
     try:
         return Scope(scope)
@@ -135,7 +302,7 @@ def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> Arr
     Cost: see :func:`jaxht.selection.k_largest_mask`. In LEAF and GLOBAL scope sharded arrays are
     not moved.
     """
-    scope = check_scope(scope)
+    checked_scope = check_scope(scope)
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     leaves = [leaf for _, leaf in paths_and_leaves]
     names = [jax.tree_util.keystr(path) or "params" for path, _ in paths_and_leaves]
@@ -146,16 +313,13 @@ def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> Arr
                 "leave it out by mask"
             )
     one_k = jax.tree_util.treedef_is_leaf(jax.tree.structure(k))
-    if scope is Scope.GLOBAL:
+    if checked_scope is Scope.GLOBAL:
         if not one_k:
             raise ValueError(f"with scope 'global' k must be one number; got {k!r}")
         masks = k_largest_masks(leaves, count_kept(k, sum(leaf.size for leaf in leaves)))
     else:
         ks = [k] * len(leaves) if one_k else _list_k(k, params)
-        masks = [
-            _find_in_array(leaf, k, scope, name)
-            for leaf, k, name in zip(leaves, ks, names, strict=True)
-        ]
+        masks = list(map(checked_scope.find_mask, leaves, ks, names))
     return jax.tree.unflatten(structure, masks)
 
 
@@ -208,47 +372,3 @@ def _list_k(k: Any, params: ArrayTree) -> list[Numeric]:
             f"k must be one number or a pytree with the structure of the parameters: {error}"
         ) from error
     return ks
-
-
-def _find_in_array(z: Array, k: Numeric, scope: Scope | Axis | NM | Blocks, name: str) -> Array:
-    """The mask of one array."""
-    if isinstance(scope, Scope):
-        return k_largest_masks([z], count_kept(k, z.size))[0]
-    if z.size == 0:
-        return jnp.zeros(z.shape, bool)
-    if isinstance(scope, Blocks):
-        return _find_blocks(z, k, scope.shape, name)
-    if not -z.ndim <= scope.axis < z.ndim:
-        raise ValueError(
-            f"{scope} needs that axis; {name} has shape {z.shape}: leave it out by mask"
-        )
-    rows = jnp.moveaxis(z, scope.axis, -1)
-    m = scope.m if isinstance(scope, NM) else rows.shape[-1]
-    if rows.shape[-1] % m:
-        raise ValueError(
-            f"{scope} needs multiples of {m} along the axis; {name} has shape {z.shape}"
-        )
-    mask = k_largest_mask(rows.reshape(*rows.shape[:-1], -1, m), count_kept(k, m))
-    return jnp.moveaxis(mask.reshape(rows.shape), -1, scope.axis)
-
-
-def _find_blocks(z: Array, k: Numeric, shape: Sequence[int], name: str) -> Array:
-    """The mask of the blocks of largest norm; half precision is squared in float32."""
-    if z.ndim < len(shape) or any(
-        length % step for length, step in zip(z.shape[::-1], shape[::-1], strict=False)
-    ):
-        raise ValueError(
-            f"Blocks({tuple(shape)}) must tile the trailing axes; {name} has shape {z.shape}"
-        )
-    steps = (1,) * (z.ndim - len(shape)) + tuple(shape)
-    split = [
-        part for length, step in zip(z.shape, steps, strict=True) for part in (length // step, step)
-    ]
-    wide = z.astype(jnp.promote_types(z.dtype, jnp.float32)).reshape(split)
-    # Relative to the largest entry the squares do not overflow; of a zero array all blocks are
-    # equal.
-    largest = jnp.max(jnp.abs(wide), initial=0)
-    wide = wide / jnp.where(largest > 0, largest, 1)
-    norms = jnp.sum(wide * wide, axis=tuple(range(1, 2 * z.ndim, 2)), keepdims=True)
-    mask = k_largest_masks([norms], count_kept(k, norms.size))[0]
-    return jnp.broadcast_to(mask, split).reshape(z.shape)

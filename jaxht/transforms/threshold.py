@@ -101,7 +101,7 @@ def hard_threshold(
         >>> new["w"].tolist(), new["b"].tolist()
         ([0.0, -1.0, 0.0, 1.5], [0.5, 0.0])
     """
-    scope = check_scope(scope)
+    check_scope(scope)
     check_every(every)
     keeps_support = hold or freeze_at is not None
 
