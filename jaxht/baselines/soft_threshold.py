@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxht._typing import Array, Numeric
+from jaxht.objectives.objective import check_least_squares
 
 
 def soft_threshold(z: Array, threshold: Numeric) -> Array:
@@ -18,11 +19,7 @@ def soft_threshold(z: Array, threshold: Numeric) -> Array:
 def check_problem(name: str, objective: Any, constraint: Any) -> None:
     """Raise ValueError unless an objective is least squares of a vector, and a constraint leaves it
     free."""
-    is_gaussian = objective.is_linear_model and objective.loss.family == "gaussian"
-    if not is_gaussian or len(objective.shape) != 1:
-        raise ValueError(
-            f"objective must be LeastSquares for {name}; got {type(objective).__name__}"
-        )
+    check_least_squares(name, objective, of_vector=True)
     (d,) = objective.shape
     is_free = constraint.selects_entries and constraint.is_uniform and constraint.bounds is None
     if not is_free or constraint.k_max not in (None, d):

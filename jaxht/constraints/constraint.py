@@ -41,6 +41,8 @@ class Constraint(Protocol):
             the curvature of f along coordinates; else they follow from its largest curvature.
         selects_items: whether it is a :class:`SelectionConstraint`.
         selects_entries: whether each item is one entry of the variable.
+        items_partition: whether each entry of the variable belongs to one item, an entry or a
+            group.
         is_hereditary: whether every part of a selection that is allowed is allowed, so that items
             may leave one by one.
         is_graph: whether its items are pairs, entries of a symmetric matrix.
@@ -53,6 +55,7 @@ class Constraint(Protocol):
     coordinatewise: ClassVar[bool] = True
     selects_items: ClassVar[bool] = False
     selects_entries: ClassVar[bool] = False
+    items_partition: ClassVar[bool] = False
     is_graph: ClassVar[bool] = False
     is_hereditary: ClassVar[bool] = True
     rounding: ClassVar[float] = 1.0

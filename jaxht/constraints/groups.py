@@ -69,6 +69,8 @@ class Groups(SelectionConstraint):
         [0.0, 0.0, 3.0, 3.0]
     """
 
+    items_partition = True
+
     k: Numeric = integer(default=None)
     groups: Array = integer(default=None)
     k_max: int | None = static(default=None)

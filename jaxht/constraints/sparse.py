@@ -71,6 +71,7 @@ class Sparse(SelectionConstraint):
     bounds: tuple[Any, Any] | None = None
 
     selects_entries = True
+    items_partition = True
 
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""

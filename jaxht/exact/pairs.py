@@ -1,7 +1,7 @@
 """Complex least squares as a real problem of twice the size, in which the real and the imaginary part
 of an entry are a group."""
 
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxht._dataclass import replace
 from jaxht._typing import Array
-from jaxht.constraints import Constraint, Groups, Sparse
+from jaxht.constraints import Groups
 from jaxht.designs import Design, LinearOperator
 from jaxht.exact.perspective import has_perspective
 from jaxht.linalg.inner_products import real_dtype
@@ -18,7 +18,7 @@ from jaxht.objectives.linear_model import LeastSquares
 __all__ = ["as_pairs", "join_pairs", "split_pairs"]
 
 
-def as_pairs(objective: LeastSquares, constraint: Constraint) -> tuple[LeastSquares, Groups]:
+def as_pairs(objective: LeastSquares, constraint: Any) -> tuple[LeastSquares, Groups]:
     """The real problem, prepared, of a complex one that is prepared: f is the same number at
     ``split_pairs(x)``.
 
@@ -32,7 +32,7 @@ def as_pairs(objective: LeastSquares, constraint: Constraint) -> tuple[LeastSqua
             "constraint must be Sparse or Groups without bounds for complex numbers; got "
             f"{type(constraint).__name__}"
         )
-    constraint = cast(Sparse | Groups, constraint)
+
     design = objective.design
     array = design.dense_array
     n, d = design.shape
@@ -48,7 +48,7 @@ def as_pairs(objective: LeastSquares, constraint: Constraint) -> tuple[LeastSqua
         weights=_repeat(weights),
         offset=None if objective.offset is None else split_pairs(objective.offset),
     )
-    if isinstance(constraint, Sparse):
+    if constraint.selects_entries:
         groups = Groups(constraint.k, np.arange(2 * d) // 2, constraint.k_max)
     else:
         size_max = None if constraint.size_max is None else 2 * constraint.size_max

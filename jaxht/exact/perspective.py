@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf
-from jaxht.constraints import Constraint, Groups, SelectionConstraint, Sparse
+from jaxht.constraints import SelectionConstraint
 
 
 class Node(NamedTuple):
@@ -18,10 +18,10 @@ class Node(NamedTuple):
     excluded: Leaf  # bool (m,), the items that are in none
 
 
-def has_perspective(constraint: Constraint) -> bool:
+def has_perspective(constraint: Any) -> bool:
     """Whether the points of a constraint are sparse in entries, or in groups that do not meet, and
     any of these may be selected together."""
-    return isinstance(constraint, Sparse | Groups) and constraint.is_uniform
+    return constraint.items_partition and constraint.is_uniform
 
 
 def spread(constraint: Any, per_item: Array) -> Array:

@@ -32,7 +32,6 @@ from jaxht.objectives.dual import column_bound
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.runner._padding import is_padding_enabled, pad_objective
 from jaxht.runner._sizes import round_k_max
-from jaxht.subproblems.linear_models import restrict_columns
 
 
 def in_double(objective: Any, constraint: Constraint) -> tuple[Any, Any]:
@@ -120,11 +119,11 @@ class ReducedProblem:
         slack = 0.1 * gap_rtol * abs(best.value)
         if d < objective.shape[0]:
             indices = jnp.asarray(columns)
-            objective = restrict_columns(objective, indices)
+            objective = objective.restrict(indices)
             constraint = constraint.restrict(indices)
         gram = None
         borrowed = added = excess = 0.0
-        if objective.loss.family == "gaussian" and d <= min(2 * n, MAX_GRAM):
+        if objective.is_least_squares and d <= min(2 * n, MAX_GRAM):
             gram = _gram(objective)
             borrowed = curvature_bound(gram.H, n) if n >= d else 0.0
         has_ridge = l2 + borrowed > 0

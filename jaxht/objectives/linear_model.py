@@ -13,7 +13,7 @@ from jax import lax
 from jaxht._checks import check_array, check_scalars, known_values, warn_of_rounding
 from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
-from jaxht.designs import Design, design
+from jaxht.designs import Dense, Design, design
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.inner_products import is_complex, real_dtype, real_vdot
 from jaxht.linalg.operators import SymmetricOperator
@@ -98,6 +98,11 @@ class LinearModel(SumOverSamples):
     def shape(self) -> tuple[int, ...]:
         """(d,), or (m, p) for measurements of a matrix."""
         return self.design.variable_shape
+
+    @property
+    def is_least_squares(self) -> bool:
+        """Whether the losses are squared errors."""
+        return self.loss.family == "gaussian"
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -274,7 +279,7 @@ class LinearModel(SumOverSamples):
         if least is not None:
             total, size = jnp.sum(least), jnp.sum(jnp.abs(least))
             return values - total <= EXACT_VALUE_ULPS * machine_eps(values) * size
-        if self.loss.family != "gaussian":
+        if not self.is_least_squares:
             return super().exact_fits(values)
         x = jnp.zeros(self.shape, values.dtype)
         pred = jnp.zeros(self.pred_shape, values.dtype)
@@ -288,6 +293,24 @@ class LinearModel(SumOverSamples):
     def _least_losses(self) -> Array | None:
         least = self.loss.least(self.y)
         return None if least is None else self.weight(least)
+
+    # ---- on some columns ----
+
+    def restrict(self, indices: Array) -> Self:
+        """This objective of one output on the columns at ``indices`` (m,) alone, which differ, as a
+        dense design."""
+        l2 = self.l2
+        if jnp.ndim(self.penalty):
+            l2 = self.penalty[indices]
+        return dataclasses.replace(self, A=Dense(self.design.columns(indices).T), l2=l2)
+
+    def forms_hessian(self, num_rows: int, max_formed: int) -> bool:
+        """Whether the Hessian is worth forming where ``num_rows`` of its rows are asked for: up to
+        ``max_formed`` entries of the variable, on a dense design up to n, and for matrices."""
+        if self.design.dense_array is not None:
+            max_formed = max(max_formed, self.num_samples)
+        is_matrix = len(self.shape) > 1
+        return is_matrix or self.shape[0] <= min(num_rows, max_formed)
 
     # ---- as a sum over samples ----
 

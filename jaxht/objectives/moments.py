@@ -79,6 +79,11 @@ class MomentLeastSquares(Objective):
         return np.shape(self.products)
 
     @property
+    def pred_shape(self) -> tuple[int, ...]:
+        """The shape of the prediction, which is x itself."""
+        return self.shape
+
+    @property
     def dtype(self) -> ArrayDType:
         """The dtype of G, or the default float for integers."""
         return float_dtype(jnp.result_type(self.gram))
@@ -159,6 +164,10 @@ class MomentLeastSquares(Objective):
         if jnp.ndim(self.penalty):
             l2 = gather(self.penalty, indices)
         return replace(self, gram=block, products=gather(self.products, indices), l2=l2)
+
+    def forms_hessian(self, num_rows: int, max_formed: int) -> bool:
+        """True: the Hessian is at hand."""
+        return True
 
     def _add_ridge(self, v: Array, x: Array) -> Array:
         return v if self.l2 is None else v + self.l2 * x

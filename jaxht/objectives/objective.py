@@ -7,7 +7,14 @@ import jax.numpy as jnp
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.operators import SymmetricOperator
 
-__all__ = ["Objective", "SumOverSamples", "check_products", "check_sum", "float_dtype"]
+__all__ = [
+    "Objective",
+    "SumOverSamples",
+    "check_least_squares",
+    "check_products",
+    "check_sum",
+    "float_dtype",
+]
 
 
 @runtime_checkable
@@ -44,6 +51,12 @@ class Objective(Protocol):
         """n, the number of functions that f is a sum of: a full gradient costs n IFO. 1 where f is
         not known to be a sum."""
         return 1
+
+    @property
+    def is_least_squares(self) -> bool:
+        """Whether f is a sum of squared errors of predictions ``A x``, with weights and a ridge
+        at most."""
+        return False
 
     def prepare(self) -> Self:
         """This objective with what a run needs to compute only once.
@@ -136,6 +149,17 @@ class SumOverSamples(Objective, Protocol):
 def float_dtype(dtype: ArrayDType) -> ArrayDType:
     """``dtype``, or the default float for integers."""
     return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
+
+
+def check_least_squares(
+    name: str, objective: Objective, *, of_vector: bool = False, advice: str = ""
+) -> None:
+    """Raise ValueError unless f is least squares, of a vector where that is asked for."""
+    is_wide = of_vector and len(objective.shape) != 1
+    if not objective.is_least_squares or is_wide:
+        raise ValueError(
+            f"objective must be LeastSquares for {name}; got {type(objective).__name__}{advice}"
+        )
 
 
 def check_products(objective: Objective) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxht._dataclass import replace
 from jaxht._programs import is_tracing
-from jaxht.constraints import Constraint, SelectionConstraint
+from jaxht.constraints import Constraint
 from jaxht.linalg.inner_products import is_complex
 from jaxht.runner._problem import DenseStart, Problem, Start
 from jaxht.runner._result import Result
@@ -112,9 +112,9 @@ class Padding(NamedTuple):
         """Return a result of the problem as one of the original, or the first of several lanes."""
         if num_lanes is not None and self.is_padded:
             result = crop(result, slice(num_lanes))
-        original = self.original
+        original: Any = self.original
         is_same_support = original is self.problem.constraint
-        if is_same_support or not isinstance(original, SelectionConstraint):
+        if is_same_support or not original.selects_items:
             return result
         support = result.support
         axis = result.x.ndim - support.ndim
@@ -177,8 +177,8 @@ def _pad(
     problem: Problem, x0: Start, shape: tuple[int, ...], compresses: bool
 ) -> tuple[Problem, Start] | None:
     """Add samples and columns; None where one of the parts does not allow it."""
-    constraint = problem.constraint
-    if not problem.solver.ignores_empty_columns or not isinstance(constraint, SelectionConstraint):
+    constraint: Any = problem.constraint
+    if not problem.solver.ignores_empty_columns or not constraint.selects_items:
         return None
     if isinstance(x0, DenseStart):
         return None

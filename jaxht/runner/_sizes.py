@@ -2,6 +2,7 @@
 
 import math
 import sys
+from typing import cast
 
 from jaxht._rounding import round_up
 from jaxht.constraints import Constraint, SelectionConstraint
@@ -60,11 +61,13 @@ def _next(sizes: tuple[int, ...], size: int) -> int:
 def round_k_max(constraint: Constraint, shape: tuple[int, ...]) -> Constraint:
     """Round k_max of a constraint, prepared for ``shape``, up to a multiple of 16 entries, or of
     about an eighth of itself where that is larger."""
-    if not isinstance(constraint, SelectionConstraint) or constraint.k_max is None:
+    k_max = constraint.k_max
+    if not constraint.selects_items or k_max is None:
         return constraint
+    constraint = cast(SelectionConstraint, constraint)
     most = constraint.num_items(shape)
     if most is None:
         return constraint
     items_of_entries = ENTRIES_PER_STEP * most // max(1, math.prod(shape))
-    rounded = round_up(constraint.k_max, 4, least=max(ITEMS_PER_STEP, items_of_entries))
+    rounded = round_up(k_max, 4, least=max(ITEMS_PER_STEP, items_of_entries))
     return constraint.with_k_max(min(most, rounded))

@@ -11,7 +11,7 @@ from jaxht.linalg.inner_products import real_vdot
 from jaxht.linalg.normal_equations import ratio
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.exact_steps import (
-    check_least_squares,
+    check_exact_steps,
     exact_step,
     restrict_or_all,
     start_support,
@@ -81,7 +81,7 @@ class ExtrapolatedThresholding(Solver):
         key: PRNGKey | None,
     ) -> Step[ExtrapolatedState]:
         """v = x0, and the gradient there."""
-        check_least_squares(type(self).__name__, objective, constraint)
+        check_exact_steps(type(self).__name__, objective, constraint)
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
         T = self.first_support(constraint, x0, g)

@@ -13,7 +13,7 @@ from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.products import square_norm
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.exact_steps import (
-    check_least_squares,
+    check_exact_steps,
     exact_step,
     restrict_or_all,
     start_support,
@@ -102,7 +102,7 @@ class CGIHT(Solver):
         key: PRNGKey | None,
     ) -> Step[CGIHTState]:
         """The gradient at x0, and T."""
-        check_least_squares("CGIHT", objective, constraint)
+        check_exact_steps("CGIHT", objective, constraint)
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
         T = start_support(constraint, x0, g)

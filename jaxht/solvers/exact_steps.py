@@ -10,7 +10,7 @@ from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.linalg.inner_products import real_vdot
 from jaxht.linalg.normal_equations import ratio
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, check_least_squares
 from jaxht.solvers.iterate import Iterate
 
 
@@ -49,14 +49,10 @@ def start_support(constraint: SelectionConstraint, x0: Array, g: Array) -> Suppo
     return tree_where(jnp.any(x0 != 0), constraint.support_of(x0), largest)
 
 
-def check_least_squares(name: str, objective: Objective, constraint: SelectionConstraint) -> None:
+def check_exact_steps(name: str, objective: Objective, constraint: SelectionConstraint) -> None:
     """Raise ValueError unless f is least squares, and the constraint selects items without
     bounds."""
     check_selection(constraint)
-    is_quadratic = objective.is_linear_model and objective.loss.family == "gaussian"  # type: ignore[attr-defined]
-    if not is_quadratic:
-        raise ValueError(
-            f"objective must be LeastSquares for {name}; got {type(objective).__name__}: use NIHT"
-        )
+    check_least_squares(name, objective, advice=": use NIHT")
     if constraint.bounds is not None:
         raise ValueError(f"bounds must be None for {name}, whose steps leave them: use NIHT")

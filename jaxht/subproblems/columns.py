@@ -37,7 +37,7 @@ class LinearProblem(Subproblem):
         """For squared errors of coordinates without bounds."""
         shape = self.objective.shape
         is_formed = len(shape) == 1 or math.prod(shape) <= MAX_FORMED_ENTRIES
-        return self.objective.loss.family == "gaussian" and is_formed and self.is_free
+        return self.objective.is_least_squares and is_formed and self.is_free
 
     @property
     def empty_items(self) -> Array:

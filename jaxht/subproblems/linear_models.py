@@ -1,20 +1,15 @@
 """Linear models on some of their columns, their weights, and the smoothed hinge."""
 
-import dataclasses
 import math
-from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxht._typing import Array, Numeric
-from jaxht.designs import Dense
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.products import apply_weights
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LinearModel
-
-Model = TypeVar("Model", bound=LinearModel)
 
 
 def smooth_hinge(objective: LinearModel, gamma: Numeric) -> LinearModel:
@@ -26,13 +21,6 @@ def smooth_hinge(objective: LinearModel, gamma: Numeric) -> LinearModel:
 def least_gamma(objective: LinearModel) -> float:
     """The gamma of the smoothed hinge that a refit of the hinge minimises in the end."""
     return math.sqrt(machine_eps(objective))
-
-
-def restrict_columns(objective: Model, indices: Array) -> Model:
-    """A linear model of one output on the columns at ``indices`` (m,) alone, which differ, as a
-    dense design."""
-    l2 = objective.penalty[indices] if jnp.ndim(objective.penalty) else objective.l2
-    return dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T), l2=l2)
 
 
 def gather_column(objective: LinearModel, i: Array) -> Array:

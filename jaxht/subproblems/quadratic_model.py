@@ -10,7 +10,7 @@ from jaxht._typing import Array, Numeric
 from jaxht.linalg.selection import gather
 from jaxht.objectives.linear_model import LeastSquares, LinearModel, WeightedGram
 from jaxht.objectives.moments import MomentLeastSquares
-from jaxht.subproblems.linear_models import gather_column, restrict_columns
+from jaxht.subproblems.linear_models import gather_column
 
 # Entries of the variable up to which its Hessian may be formed.
 MAX_FORMED_ENTRIES = 512
@@ -42,17 +42,10 @@ class QuadraticModel:
         d <= num_rows; from moments d^2.
         """
         zero = jnp.zeros(objective.shape, objective.dtype)
-        if isinstance(objective, MomentLeastSquares):
-            gram = objective.hessian(zero, zero).matrix()
-            b = -objective.gradient(zero, zero)
-            return cls(objective, b, jnp.diagonal(gram), gram)
-        pred = jnp.zeros(objective.target_shape, objective.dtype)
+        pred = jnp.zeros(objective.pred_shape, objective.dtype)
         H = objective.hessian(zero, pred)
         b = -objective.gradient(zero, pred)
-        max_held = MAX_FORMED_ENTRIES
-        if objective.design.dense_array is not None:
-            max_held = max(max_held, objective.num_samples)
-        if zero.ndim == 1 and zero.size > min(num_rows, max_held):
+        if not objective.forms_hessian(num_rows, MAX_FORMED_ENTRIES):
             return cls(
                 objective=objective,
                 b=b,
@@ -111,14 +104,8 @@ class QuadraticModel:
     def restrict(self, active: Array) -> "QuadraticModel":
         """Return the model of the coordinates ``active`` (m,) alone, which differ."""
         gram = None if self.gram is None else self.gram[active][:, active]
-        f = self.objective
-        objective: LinearModel | MomentLeastSquares
-        if isinstance(f, MomentLeastSquares):
-            objective = f.restrict(active)
-        else:
-            objective = restrict_columns(f, active)
         return QuadraticModel(
-            objective=objective,
+            objective=self.objective.restrict(active),
             b=self.b[active],
             diagonal=self.diagonal[active],
             gram=gram,

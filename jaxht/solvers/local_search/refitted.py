@@ -26,7 +26,6 @@ from jaxht.solvers.local_search.search import (
 )
 from jaxht.solvers.local_search.tabu import TabuList, is_below, rank
 from jaxht.subproblems import Refit, RefitStatus, Subproblem, subproblem
-from jaxht.subproblems.linear_models import restrict_columns
 from jaxht.subproblems.swaps import (
     ExchangeScores,
     SupportMinimum,
@@ -95,7 +94,7 @@ def walk_among_active(
         problem.objective, slots, start.fit.x, start.fit.pred, start.is_fitted
     )
     active = find_active(problem.objective, minimum)
-    objective = restrict_columns(problem.objective, active)
+    objective = problem.objective.restrict(active)
     problem = subproblem(objective, problem.space.restrict(active))
     fit = start.fit._replace(x=start.fit.x[active])
     start = start._replace(selected=start.selected[active], fit=fit)
