@@ -14,7 +14,7 @@ __all__ = ["PROGRAMS", "TRACES", "bounded_jit", "is_tracing"]
 # Programs of the library that a process holds; then all are dropped. Each takes some hundreds of
 # kB, and up to 300 of the 65 530 pieces into which Linux lets a process divide its memory; beyond
 # them LLVM says "Cannot allocate memory".
-MAX_PROGRAMS = 128
+MAX_HELD_PROGRAMS = 128
 
 
 class ProgramHolder(Protocol):
@@ -41,7 +41,7 @@ class ProgramCount:
         """Count one more, and drop all where there are too many."""
         with self._lock:
             self.number += 1
-            if self.number <= MAX_PROGRAMS:
+            if self.number <= MAX_HELD_PROGRAMS:
                 return
             self.number = 0
             holders = list(self._holders)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-CHECKSUM_CHARACTERS = 64
-HEADER = "record.json"
+CHECKSUM_CHARACTERS = 64  # of SHA-256, in hexadecimal
+RECORD_NAME = "record.json"
 
 log = logging.getLogger("jaxht.storage")
 
@@ -46,7 +46,7 @@ def write_record(
     header = json.dumps({"fingerprint": fingerprint, "metadata": metadata})
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        with archive.open(HEADER, "w") as entry:
+        with archive.open(RECORD_NAME, "w") as entry:
             entry.write(header.encode())
         for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -73,11 +73,11 @@ def read_record(path: Path, fingerprint: str | None = None) -> Record | None:
         log.warning("%s is damaged, and counts as missing", path)
         return None
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        header = json.loads(archive.read(HEADER))
+        header = json.loads(archive.read(RECORD_NAME))
         arrays = {
             name.removesuffix(".npy"): _read_array(archive.read(name))
             for name in archive.namelist()
-            if name != HEADER
+            if name != RECORD_NAME
         }
     if fingerprint is not None and header["fingerprint"] != fingerprint:
         raise FingerprintError(f"{path} holds a record of something else")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 @pytest.fixture
 def few(monkeypatch):
     """A process may hold few programs, and holds none."""
-    monkeypatch.setattr(_programs, "MAX_PROGRAMS", 4)
+    monkeypatch.setattr(_programs, "MAX_HELD_PROGRAMS", 4)
     drop_programs()
     return 4
 

@@ -13,7 +13,7 @@ import jaxht
 from jaxht import LowRank, Status, Stop, Subspace
 from jaxht.designs import Entries
 from jaxht.linalg.products import Factored, square_norm
-from jaxht.linalg.svd import MAX_STEPS, truncated_svd
+from jaxht.linalg.svd import MAX_SUBSPACE_ITERATIONS, truncated_svd
 from jaxht.subproblems import refit
 from tests import reference, test_stochastic
 from tests.util import host, quick, record_x, solve, trace, x64
@@ -106,7 +106,7 @@ def test_an_array_of_numpy_is_an_array():
 
 
 def test_what_does_not_converge_is_decomposed_in_full():
-    """Singular values that are nearly equal: MAX_STEPS iterations do not tell them apart to that
+    """Singular values that are nearly equal: MAX_SUBSPACE_ITERATIONS iterations do not tell them apart to that
     error."""
     rng = np.random.default_rng(1)
     Q, R = (np.linalg.qr(rng.normal(size=(60, 60)))[0] for _ in range(2))
@@ -116,7 +116,7 @@ def test_what_does_not_converge_is_decomposed_in_full():
     together = host(run(np.stack([hard, easy])))
     np.testing.assert_allclose(together.matrix[0], best(hard, 3), rtol=0, atol=1e-11)
     np.testing.assert_allclose(together.matrix[1], easy, rtol=0, atol=1e-12)
-    assert together.error[0] == 0 and MAX_STEPS < 100
+    assert together.error[0] == 0 and MAX_SUBSPACE_ITERATIONS < 100
 
 
 def test_a_lane_of_nan_or_of_zeros_hurts_no_other():

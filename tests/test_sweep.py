@@ -29,7 +29,7 @@ from jaxht.sweep import compilation, scheduler
 from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
 from jaxht.sweep.grid import Grid
 from jaxht.sweep.program import Pool, Program
-from jaxht.sweep.trials import FunctionRun
+from jaxht.sweep.protocol import FunctionRun
 from tests.contract import QUICK
 from tests.util import with_interrupts, x64
 

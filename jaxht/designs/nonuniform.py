@@ -16,7 +16,7 @@ from jaxht.designs.transforms import Shape, check_lengths
 __all__ = ["nonuniform_dft"]
 
 # The grid is finer than that of the signal by this factor.
-OVERSAMPLING = 2
+GRID_FACTOR = 2
 # Grid points that a frequency is interpolated from, along each axis: with w of them errors are about
 # 10^(1 - w) of the largest sum of |x|, for rounding errors of each precision.
 WIDTHS = {"float32": 7, "float64": 14}
@@ -119,7 +119,7 @@ class NonuniformTransform:
         for axis, m in enumerate(self.lengths):
             factors = jnp.asarray(_correction(m, self.width), x.real.dtype)
             x = x * jnp.expand_dims(factors, [i for i in range(x.ndim) if i != axis])
-        finer = [(0, (OVERSAMPLING - 1) * m) for m in self.lengths]
+        finer = [(0, (GRID_FACTOR - 1) * m) for m in self.lengths]
         shifts = [-(m // 2) for m in self.lengths]
         grid = jnp.roll(jnp.pad(x, finer), shifts, range(x.ndim))
         grid = jnp.fft.fftn(grid)
@@ -128,12 +128,12 @@ class NonuniformTransform:
 
 
 def _find_neighbours(points: Array, lengths: tuple[int, ...], width: int) -> Neighbours:
-    """Around frequencies (n, axes), on the grid with ``OVERSAMPLING`` times the lengths."""
+    """Around frequencies (n, axes), on the grid with ``GRID_FACTOR`` times the lengths."""
     n = len(points)
     indices = jnp.zeros((n, 1), jnp.int32)
     weights = jnp.ones((n, 1), points.dtype)
     for axis, m in enumerate(lengths):
-        size = OVERSAMPLING * m
+        size = GRID_FACTOR * m
         turns = points[:, axis] / (2 * math.pi)
         position = size * (turns - jnp.floor(turns))
         first = jnp.ceil(position - width / 2)
@@ -156,6 +156,6 @@ def _correction(length: int, width: int) -> np.ndarray:
     """One over the Fourier transform of the kernel at the centred modes of an axis."""
     nodes, weights = np.polynomial.legendre.leggauss(NUM_QUADRATURE)
     mode = np.arange(length) - length // 2
-    angle = math.pi * width * mode / (OVERSAMPLING * length)
+    angle = math.pi * width * mode / (GRID_FACTOR * length)
     transform = width / 2 * np.cos(np.outer(angle, nodes)) @ (weights * _kernel(nodes, width, np))
     return 1 / transform

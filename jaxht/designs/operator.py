@@ -17,9 +17,8 @@ from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import algebra
 from jaxht.designs.design import Design
 from jaxht.linalg.inner_products import is_complex, real_dtype, squares
+from jaxht.linalg.operators import UNITS_AT_A_TIME
 
-# Rows or columns that are computed at a time.
-UNITS_AT_A_TIME = 64
 # What multiplies an operator.
 NUMBERS = (*HOST_NUMBERS, complex, jax.Array)
 

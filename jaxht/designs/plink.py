@@ -8,7 +8,7 @@ import numpy as np
 from jaxht._typing import ArrayDType
 from jaxht.designs.genotypes import Genotypes
 
-HEADER = bytes([0x6C, 0x1B, 0x01])  # a .bed file, a marker after the other
+BED_HEADER = bytes([0x6C, 0x1B, 0x01])  # a .bed file, a marker after the other
 
 
 class Bed(NamedTuple):
@@ -70,12 +70,12 @@ def read_bed(path: Any, dtype: ArrayDType = float) -> Bed:
     d = len(markers)
     width = -(-n // 4)
     size = files["bed"].stat().st_size
-    needed = len(HEADER) + d * width
+    needed = len(BED_HEADER) + d * width
     with files["bed"].open("rb") as file:
-        header = file.read(len(HEADER))
-        if header != HEADER:
+        header = file.read(len(BED_HEADER))
+        if header != BED_HEADER:
             raise ValueError(
-                f"path must be a .bed file that begins with {HEADER.hex()}; {files['bed']}: {header.hex()}"
+                f"path must be a .bed file that begins with {BED_HEADER.hex()}; {files['bed']}: {header.hex()}"
             )
         if size != needed:
             raise ValueError(

@@ -216,7 +216,8 @@ def _split(x: Array, filters: np.ndarray) -> Array:
             places = slice(j, j + half)
             return h_even * even[..., places] + h_odd * odd[..., places]
 
-        bands.append(sum(map(term, range(num_pairs))))
+        terms = [term(j) for j in range(num_pairs)]
+        bands.append(sum(terms))
     return jnp.concatenate(bands, axis=-1)
 
 
@@ -235,7 +236,8 @@ def _merge(c: Array, filters: np.ndarray) -> Array:
             of_coarse = h * coarse[..., first:][..., :half]
             return of_coarse + g * details[..., first:][..., :half]
 
-        phases.append(sum(map(term, range(num_pairs))))
+        terms = [term(j) for j in range(num_pairs)]
+        phases.append(sum(terms))
     return jnp.stack(phases, axis=-1).reshape(c.shape)
 
 

@@ -130,7 +130,7 @@ def certify(
     return Certificate(value, lower, value - lower)
 
 
-RTOL = 1e-3  # of the gap, by which the bound might still rise
+BOUND_RTOL = 1e-3  # of the gap, by which the bound might still rise
 
 
 @bounded_jit
@@ -145,7 +145,7 @@ def certify_by_relaxation(
     value = _bound_above(model, x)
     fixed, at, x = lax.stop_gradient(((model, constraint), value, x))
     problem, root = _relaxation(*fixed, at)
-    goal = Goal(at - gap_rtol * jnp.abs(at), RTOL, 1 + max_steps // ROUND)
+    goal = Goal(at - gap_rtol * jnp.abs(at), BOUND_RTOL, 1 + max_steps // ROUND)
     found = relax(
         problem, goal, NodeStart(root, constraint.active(x) | root.included, x, problem.step_size)
     )

@@ -116,7 +116,7 @@ class Bracket(NamedTuple):
     at_high: Leaf
 
 
-MAX_TRIES = 60  # of a root
+MAX_ROOT_TRIES = 60  # of a root
 
 
 def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> Array:
@@ -150,7 +150,7 @@ def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> 
 
     def goes_on(b):
         is_far = jnp.abs(b.value) > atol
-        return is_far & (b.count < MAX_TRIES)
+        return is_far & (b.count < MAX_ROOT_TRIES)
 
     unknown = jnp.full_like(start, jnp.inf)
     value = function(start)

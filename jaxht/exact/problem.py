@@ -80,10 +80,10 @@ def _check_finite(objective: Any) -> None:
 
 
 MAX_GRAM = 4096  # columns of which all products are computed
-FEW = 16  # lanes of a small batch
+FEW_NODES = 16  # lanes of a small batch
 FEW_COLUMNS = 1000  # above so many a single node has a program of its own
-MAX_ROUNDS = 50  # of a relaxation
-RTOL = 0.05  # of a relaxation
+MAX_NODE_ROUNDS = 50  # of a relaxation
+NODE_RTOL = 0.05  # of a relaxation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,11 +186,11 @@ class ReducedProblem:
         """Solve the relaxations of nodes, stacked, and return the items of the supports that they
         are rounded to."""
         num_nodes = len(nodes)
-        size = FEW if num_nodes <= FEW else batch
+        size = FEW_NODES if num_nodes <= FEW_NODES else batch
         if num_nodes == 1 and len(self.columns) > FEW_COLUMNS:
             size = 1
         starts = [self._start(node) for node in nodes]
-        goal = Goal(target, RTOL, MAX_ROUNDS)
+        goal = Goal(target, NODE_RTOL, MAX_NODE_ROUNDS)
         found = []
         for first in range(0, num_nodes, size):
             lanes = np.minimum(np.arange(first, first + size), num_nodes - 1)

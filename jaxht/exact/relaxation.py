@@ -225,7 +225,7 @@ class Descent(NamedTuple):
 
 
 ROUND = 10  # steps of the descent between two bounds
-ROUNDING = 4096.0  # in units of the last place of a value
+VALUE_ULPS = 4096.0  # slack for rounding, in units of the last place of a value or a bound
 
 
 def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
@@ -274,7 +274,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
         move = new - y
         f_new = smooth(new, image)
         most = f + jnp.vdot(g, move) + jnp.vdot(move, move) / (2 * eta)
-        slack = ROUNDING * eps * (jnp.abs(size) + jnp.abs(f_new))
+        slack = VALUE_ULPS * eps * (jnp.abs(size) + jnp.abs(f_new))
         accepted = f_new <= most + slack
         value = f_new + ridge.rho / 2 * square
         # Too long steps are rare, so that they may grow again.

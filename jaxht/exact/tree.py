@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxht.exact.relaxation import VALUE_ULPS
+
 CANDIDATES = 8  # items that a node may be divided by
 
 Mask = NDArray[np.bool_]
@@ -58,9 +60,6 @@ def settle(included: Mask, excluded: Mask, limit: int) -> tuple[Mask, Mask]:
     return included, excluded
 
 
-ROUNDING = 4096.0  # units in the last place of a bound
-
-
 def fix_items(
     included: Mask,
     excluded: Mask,
@@ -85,7 +84,7 @@ def fix_items(
         order = np.argsort(-ranked, kind="stable")
         last = ranked[order[left - 1]]
         following = ranked[order[left]]
-        least = lower - 4 * error - ROUNDING * np.finfo(float).eps * abs(lower)
+        least = lower - 4 * error - VALUE_ULPS * np.finfo(float).eps * abs(lower)
         inside = np.zeros_like(free)
         inside[order[:left]] = True
         excluded = excluded | (free & ~inside & (least + last - ranked > target))

@@ -147,7 +147,7 @@ _mark_short = by_platform(
 )
 
 
-class _Search(NamedTuple):
+class _BitSearch(NamedTuple):
     """The state of a search.
 
     Attributes:
@@ -163,6 +163,7 @@ class _Search(NamedTuple):
     shift: Array
 
 
+# In place of the bit of a search that has ended.
 EXACT = -1
 TIED = -2
 
@@ -193,8 +194,11 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
             threshold, shift = carry
             searching = shift >= 0
             step = jnp.maximum(shift, 0).astype(dtype)
-            multiples = [jnp.asarray(i, dtype) << step for i in (1, 2, 3)]
-            trials = [threshold + multiple for multiple in multiples]
+
+            def raise_threshold(i):
+                return threshold + (jnp.asarray(i, dtype) << step)
+
+            trials = [raise_threshold(i) for i in (1, 2, 3)]
             # Where the sum has wrapped, it is below the threshold.
             trials = [jnp.where(trial < threshold, beyond, trial) for trial in trials]
             counts = [count_reaching(trials, keys) for keys in search.keys]
@@ -230,14 +234,14 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
                 numbered = jnp.where(is_equal, number, others)
                 return jnp.where(_align(tied, keys), numbered, keys)
 
-            return _Search(
+            return _BitSearch(
                 keys=[number(keys, piece) for piece, keys in enumerate(search.keys)],
                 threshold=jnp.where(tied, 0, threshold),
                 shift=jnp.where(tied, _highest_shift(total), shift),
             )
 
         def go_on():
-            return _Search(search.keys, threshold, shift)
+            return _BitSearch(search.keys, threshold, shift)
 
         return cond(jnp.any(shift == TIED), number_ties, go_on)
 
@@ -248,7 +252,7 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
     shift = jnp.where(none | everything, EXACT, highest)
     least = jnp.zeros((), dtype)
     threshold = jnp.where(none, beyond, least)
-    start = _Search(pieces, threshold, shift)
+    start = _BitSearch(pieces, threshold, shift)
 
     def goes_on(search):
         return jnp.any(search.shift >= 0)

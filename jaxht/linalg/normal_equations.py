@@ -19,11 +19,11 @@ __all__ = ["Columns", "inverse_norm", "minimise", "ratio", "scale_gram"]
 # A correction of so many ulps of the solution needs no further step.
 REFINEMENT_ULPS = 64.0
 # An entry of the gradient of so many ulps, relative to column and residual, is rounding noise.
-NOISE_ULPS = 1.0
+GRADIENT_NOISE_ULPS = 1.0
 MAX_REFINEMENTS = 30
 # Condition numbers up to 3e4 in float32 and 7e8 in float64 are resolved; above, a matrix counts as
 # rank-deficient.
-FLAT_ULPS = 0.01
+FLAT_DIRECTION_ULPS = 0.01
 
 
 class Columns(NamedTuple):
@@ -98,7 +98,7 @@ def minimise(
         # The exact line search, not decrease / curvature: with rounding errors, directions are no
         # longer conjugate. Along a direction that is nearly in the null space of B, a long step
         # would decrease f by little.
-        is_curved = curvature > FLAT_ULPS * eps * vdot(direction, diagonal * direction)
+        is_curved = curvature > FLAT_DIRECTION_ULPS * eps * vdot(direction, diagonal * direction)
         step_size = jnp.where(is_curved, ratio(vdot(state.gradient, direction), curvature), 0)
         w = state.w + step_size * direction
         residual = state.residual - step_size * image
@@ -108,7 +108,7 @@ def minimise(
         is_large = vdot(correction, correction) > (REFINEMENT_ULPS * eps) ** 2 * vdot(w, w)
         # The correction of a gradient of rounding errors is large in the null space, where f does
         # not change.
-        noise = NOISE_ULPS * eps * jnp.sqrt(squares * vdot(residual, residual))
+        noise = GRADIENT_NOISE_ULPS * eps * jnp.sqrt(squares * vdot(residual, residual))
         noise_decrease = jnp.sqrt(vdot(jnp.square(noise), jnp.square(rankable(correction))))
         return _Refinement(
             step=state.step + 1,

@@ -187,7 +187,7 @@ def count_nonzero(z: Array) -> Array:
     return number
 
 
-WORD_BITS = 32
+WORD_BITS = 32  # of the unsigned integers that hold marks
 
 
 @functools.partial(bounded_jit, static_argnums=1)

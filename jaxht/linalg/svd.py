@@ -20,7 +20,7 @@ __all__ = ["TruncatedSVD", "truncated_svd"]
 #: Columns beside the k_max wanted ones, in subspace iteration.
 OVERSAMPLING = 8
 #: Iterations, after which a matrix is decomposed in full.
-MAX_STEPS = 40
+MAX_SUBSPACE_ITERATIONS = 40
 
 
 class TruncatedSVD(NamedTuple):
@@ -60,7 +60,7 @@ def truncated_svd(
 
     from ``Y = Z^T [near G, H]``, G and H pseudo-random and fixed: near a matrix of which the
     decomposition is known, as in projected gradient descent, one or two iterations suffice; without
-    ``near`` this is the randomised SVD. Where the error is not met in MAX_STEPS iterations the
+    ``near`` this is the randomised SVD. Where the error is not met in MAX_SUBSPACE_ITERATIONS iterations the
     matrix is decomposed in full.
 
     Args:
@@ -131,8 +131,9 @@ def _truncated_svd(
 
 def _decompose(Z: Array, k: Array, k_max: int) -> TruncatedSVD:
     U, s, Vt = svd(Z)
+    first = U[:, :k_max], s[:k_max], Vt[:k_max].T
     no_error = jnp.zeros((), Z.dtype)
-    return _add_matrix(_cut(U, s, Vt[:k_max].T, k, k_max, no_error))
+    return _add_matrix(_cut(*first, k, no_error))
 
 
 def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedSVD:
@@ -165,7 +166,7 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
 
     def go_on(carry):
         count, error, *_ = carry
-        return (count < MAX_STEPS) & (error > rtol)
+        return (count < MAX_SUBSPACE_ITERATIONS) & (error > rtol)
 
     infinity = jnp.full((), jnp.inf, Z.dtype)
     Y = multiply(Z.T, start)
@@ -173,16 +174,16 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
     zeros = [jnp.zeros(shape, Z.dtype) for shape in shapes]
     first = (0, infinity, Y, *zeros)
     _, error, _, U, s, V = while_loop(go_on, step, first)
-    return _cut(U, s, V, k, k_max, error)
-
-
-def _cut(U: Array, s: Array, V: Array, k: Array, k_max: int, error: Array) -> TruncatedSVD:
-    """The first k_max triplets, those beyond k set to 0."""
     first = [part[..., :k_max] for part in (U, s, V)]
-    kept = lax.iota(jnp.int32, k_max) < k
+    return _cut(*first, k, error)
+
+
+def _cut(U: Array, s: Array, V: Array, k: Array, error: Array) -> TruncatedSVD:
+    """The triplets, those beyond k set to 0."""
+    kept = lax.iota(jnp.int32, s.size) < k
     # By selection: multiplied by 0, a NaN would stay in columns beyond k, and the rank seem to be
     # higher.
-    U, s, V = (jnp.where(kept, part, 0) for part in first)
+    U, s, V = (jnp.where(kept, part, 0) for part in (U, s, V))
     return TruncatedSVD(None, U, s, V, error)
 
 

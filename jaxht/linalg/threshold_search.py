@@ -47,14 +47,14 @@ NUM_TRIALS = len(OFFSETS) + 1
 #: A pass does as expected if it leaves at most one of so many entries between the bounds; and of so
 #: few nothing is expected.
 SHRINKAGE = 4
-FEW = 8
+FEW_BETWEEN = 8
 
 #: The sample has so many entries, or one of so many.
 MIN_SAMPLE = 1024
 MAX_STEP = 2048
 
 
-class _Search(NamedTuple):
+class _ThresholdSearch(NamedTuple):
     """The state of a search.
 
     Attributes:
@@ -254,7 +254,7 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
     high = jnp.full(none.shape, end)
     num_left_out = difference(to_digits(total, wide), k)
     surplus = jnp.where(none, 0.0, num_left_out)
-    start = _Search(
+    start = _ThresholdSearch(
         arrays=carried,
         low=low,
         high=high,
@@ -329,7 +329,7 @@ def _bracket(sample: Array, share: Array) -> Array:
     return keys + is_upper.astype(keys.dtype)
 
 
-def _interpolate(search: _Search) -> Array:
+def _interpolate(search: _ThresholdSearch) -> Array:
     """The thresholds to count next: about the place where k entries would be reached if those
     between the bounds were spread evenly; where the last pass was not as expected of such, six that
     divide the interval, and its end."""
@@ -347,14 +347,14 @@ def _interpolate(search: _Search) -> Array:
     part = span // len(OFFSETS)
     spread = jnp.where(is_inner, part * number, span)
     has_shrunk = SHRINKAGE * between <= search.between
-    as_expected = has_shrunk & (between > FEW)
+    as_expected = has_shrunk & (between > FEW_BETWEEN)
     steps = jnp.where(as_expected, near, spread)
     is_short = span <= NUM_TRIALS + 1
     steps = jnp.where(is_short, number + 1, steps)
     return _add_lowest(search.low + steps, search)
 
 
-def _add_lowest(trials: Array, search: _Search) -> Array:
+def _add_lowest(trials: Array, search: _ThresholdSearch) -> Array:
     """The thresholds, cut to the interval, and the lowest in it."""
     lowest = search.low + 1
     highest = search.high - 1

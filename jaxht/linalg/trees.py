@@ -22,11 +22,10 @@ from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.inner_products import real_dtype
 from jaxht.linalg.lanes import along_one_axis
-from jaxht.linalg.selection import k_largest_mask
+from jaxht.linalg.selection import WORD_BITS, k_largest_mask
 
 __all__ = ["Forest", "largest_subtree"]
 
-WORD_BITS = 32
 #: Open entries for which there is room in any case; for more there is a branch, with memory for
 #: all.
 FEW_ROWS = 1024
@@ -311,7 +310,7 @@ def _gains(forest: Forest, profits: Array) -> Array:
     return jnp.concatenate(parts)
 
 
-class _Search(NamedTuple):
+class _PriceSearch(NamedTuple):
     """The search for the price.
 
     Attributes:
@@ -352,10 +351,10 @@ def _find_price(forest: Forest, w: Array, k: Array) -> tuple[Array, Array]:
         larger = jnp.where(grows, most, inner)
         inner = jnp.where(is_found, least, larger)
         outer = jnp.where(shrinks, least, outer)
-        return _Search(inner, outer, price, shrinks | grows)
+        return _PriceSearch(inner, outer, price, shrinks | grows)
 
     nothing = jnp.zeros(w.shape, bool)
-    start = _Search(
+    start = _PriceSearch(
         inner=nothing,
         outer=~nothing,
         price=jnp.zeros((), w.dtype),

@@ -534,7 +534,7 @@ def _times(weights: Array, factors: Array) -> Array:
 
 
 #: The least quadratic form of a Hessian, relative to its upper bound.
-LEAST_CURVATURE = 1e-6
+LEAST_CURVATURE_SHARE = 1e-6
 #: Columns whose products with a coupled Hessian are computed together.
 COLUMNS_AT_A_TIME = 16
 
@@ -565,14 +565,14 @@ class WeightedGram(SymmetricOperator):
     def quadratic_form(self, v: Array, pred: Array) -> Array:
         """``c sum_i s_i l''_i |a_i.v|^2 + sum_j l2_j |v_j|^2``; pred = A v. Cost: n + d.
 
-        At least LEAST_CURVATURE of its upper bound: where l'' is 0 for all samples, steps by its
+        At least LEAST_CURVATURE_SHARE of its upper bound: where l'' is 0 for all samples, steps by its
         inverse stay finite.
         """
         model = self.model
         form = real_vdot(pred, model.weight(self.curvature(pred)))
         if model.loss.is_smooth:
             bound = model.curvature_bound() * real_vdot(pred, model.weight(pred))
-            form = jnp.maximum(form, LEAST_CURVATURE * bound)
+            form = jnp.maximum(form, LEAST_CURVATURE_SHARE * bound)
         return form if model.l2 is None else form + real_vdot(v, model.l2 * v)
 
     def diagonal(self) -> Array:

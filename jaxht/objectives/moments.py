@@ -20,7 +20,7 @@ __all__ = ["MomentLeastSquares", "Moments"]
 
 # f is a difference of terms of the size of its value at 0: below so many ulps of that it is
 # rounding.
-EXACT_FIT_ULPS = 100.0
+EXACT_MOMENT_FIT_ULPS = 100.0
 
 
 @pytree
@@ -142,7 +142,7 @@ class MomentLeastSquares(Objective):
     def exact_fits(self, values: Array) -> Array:
         """Which values of f are rounding errors of that at 0."""
         total = self.normalise(as_dtype(self.square, values.dtype)) / 2
-        return values <= EXACT_FIT_ULPS * machine_eps(values) * total
+        return values <= EXACT_MOMENT_FIT_ULPS * machine_eps(values) * total
 
     # ---- what subproblems ask for ----
 

@@ -22,7 +22,7 @@ from jaxht.pruning.layer import Method
 from jaxht.pruning.prune import prune_layer
 from jaxht.pruning.scores import Wanda
 
-LOSSES = ("layers", "outputs")
+ALLOCATION_LOSSES = ("layers", "outputs")
 
 
 def budgets(
@@ -113,8 +113,8 @@ def _run(apply: Callable[..., Any], params: ArrayTree, args: tuple[Any, ...]) ->
 
 
 def _check(k: Any, loss: str, fractions: Sequence[float]) -> None:
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {LOSSES}; got {loss!r}")
+    if loss not in ALLOCATION_LOSSES:
+        raise ValueError(f"loss must be one of {ALLOCATION_LOSSES}; got {loss!r}")
     ends = np.array([0.0, *fractions, 1.0])
     if not fractions or np.any(np.diff(ends) <= 0):
         raise ValueError(f"fractions must increase between 0 and 1; got {tuple(fractions)}")

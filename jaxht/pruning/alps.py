@@ -25,10 +25,10 @@ SETTLED_SHARE = 3e-4
 # A penalty at which nothing changes from the start is divided by this.
 REDUCTION = 5.0
 MAX_PENALTY = 1e6
-NUM_REFINEMENTS = 10
+REFINEMENTS_A_STEP = 10
 
 
-class _State(NamedTuple):
+class _ALPSState(NamedTuple):
     """Steps of the method of multipliers.
 
     Attributes:
@@ -97,7 +97,7 @@ class ALPS:
         scaled, norms = layer.damped(self.damping).scaled()
         values, vectors = _eigh_in_double(scaled.gram)
         mask, start = _find_support(scaled, self, values, vectors)
-        found = refine(scaled, mask, start, NUM_REFINEMENTS)
+        found = refine(scaled, mask, start, REFINEMENTS_A_STEP)
         return found / norms, mask
 
 
@@ -151,7 +151,7 @@ def _find_support(layer: Layer, method: ALPS, values: Array, vectors: Array) -> 
         )
 
     penalty = jnp.asarray(method.penalty, gram.dtype)
-    start = _State(
+    start = _ALPSState(
         count=jnp.zeros((), jnp.int32),
         running=jnp.array(True),
         has_moved=jnp.array(False),

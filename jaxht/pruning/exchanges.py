@@ -20,7 +20,7 @@ from jaxht.transforms.scope import Axis, Scope
 # Outputs are treated in at most so many programs, for columns of similar numbers of weights.
 NUM_SIZES = 4
 OUTPUTS_AT_A_TIME = 64
-NUM_REFINEMENTS = 30
+REFINEMENTS_OF_RESULT = 30
 # A weight moves to another output where it gains this much more than it costs.
 MOVED_GAIN = 1.001
 
@@ -78,9 +78,9 @@ class Exchanges:
             raise layer.scope_error("Exchanges")
         weights, mask = self.start.prune(layer)
         scaled, norms = layer.damped(self.damping).scaled()
-        start = refine(scaled, mask, weights * norms, NUM_REFINEMENTS)
+        start = refine(scaled, mask, weights * norms, REFINEMENTS_OF_RESULT)
         changed = jnp.asarray(self._exchange(scaled, np.asarray(mask)))
-        found = refine(scaled, changed, jnp.where(changed, start, 0), NUM_REFINEMENTS)
+        found = refine(scaled, changed, jnp.where(changed, start, 0), REFINEMENTS_OF_RESULT)
         is_better = scaled.error(found) < scaled.error(start)
         found = jnp.where(is_better, found, start)
         return found / norms, jnp.where(is_better, changed, mask)

@@ -14,7 +14,7 @@ from jaxht.linalg.selection import gather, k_largest_mask, mask_to_indices
 # An exchange must decrease the error of its output by this share.
 LEAST_SHARE = 1e-4
 # A coordinate is independent of others where more than this share of its curvature is left.
-LEAST_CURVATURE = 1e-5
+LEAST_INDEPENDENT_SHARE = 1e-5
 
 
 class Tableau(NamedTuple):
@@ -88,7 +88,7 @@ class Tableau(NamedTuple):
 
     def gains(self, curvatures: Array) -> Array:
         """The decrease of the error for each of C that joins; 0 for those that depend on S."""
-        independent = self.remaining > LEAST_CURVATURE * gather(curvatures, self.candidates)
+        independent = self.remaining > LEAST_INDEPENDENT_SHARE * gather(curvatures, self.candidates)
         return jnp.where(
             independent, self.descent**2 / jnp.where(independent, self.remaining, 1), 0
         )
@@ -101,7 +101,7 @@ class Tableau(NamedTuple):
         remaining = self.remaining[None] + self.images**2 / m
         descent = self.descent[None] + self.images * (self.w[:, None] / m)
         exists = self.candidates < size
-        least = LEAST_CURVATURE * gather(curvatures, self.candidates)
+        least = LEAST_INDEPENDENT_SHARE * gather(curvatures, self.candidates)
         allowed = filled[:, None] & exists[None] & (remaining > least[None])
         gains = descent**2 / jnp.where(allowed, remaining, 1)
         return jnp.where(allowed, gains - self.losses(size)[:, None], -jnp.inf)

@@ -1,7 +1,7 @@
 """The loop over the steps of a solver, with every stopping test; paths in k, and the choice of k by
 validation."""
 
-from jaxht.runner._default import default_solver
+from jaxht.runner._default_solver import default_solver
 from jaxht.runner._loop import Carry, advance, finish, one_turn, start
 from jaxht.runner._padding import disable_padding
 from jaxht.runner._path import path

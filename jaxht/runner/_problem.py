@@ -15,7 +15,7 @@ from jaxht.constraints import Constraint, Support
 from jaxht.linalg.inner_products import is_complex, real_dtype
 from jaxht.linalg.products import Variable, cast_variable
 from jaxht.objectives.objective import Objective, check_products
-from jaxht.runner._default import choose_solver
+from jaxht.runner._default_solver import choose_solver
 from jaxht.runner._result import Result
 from jaxht.runner._stop import Stop
 from jaxht.solvers.solver import Solver

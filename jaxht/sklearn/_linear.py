@@ -88,7 +88,7 @@ class Fold(NamedTuple):
 
 
 # What each criterion of jaxht.criteria is told beside the solutions.
-ARGUMENTS = {
+CRITERION_ARGUMENTS = {
     "aic": ("size",),
     "bic": ("size",),
     "ebic": ("size", "items", "selected"),
@@ -277,7 +277,7 @@ class LinearEstimator(SparseEstimator):
         """The criterion of :mod:`jaxht.criteria` that k names; the intercept is not counted."""
         name = "gic" if self.k == "sic" else self.k
         counts = self._count_parameters(problem, path)
-        arguments = {argument: counts[argument] for argument in ARGUMENTS[name]}
+        arguments = {argument: counts[argument] for argument in CRITERION_ARGUMENTS[name]}
         return information_criteria(problem.objective, path.x, arguments, name)
 
     def _measure(self, problem: LinearFit, path: Any) -> tuple[NumpyArray, NumpyArray, float]:

@@ -15,7 +15,7 @@ from jaxht.sklearn._linear import L0Model
 from jaxht.sklearn._regression import L0GammaRegressor, L0PoissonRegressor, L0Regressor
 from jaxht.sklearn._survival import L0CoxRegressor
 
-LOSSES = {
+SELECTION_ESTIMATORS = {
     "squared": L0Regressor(),
     "huber": L0Regressor(loss="huber"),
     "poisson": L0PoissonRegressor(),
@@ -95,7 +95,7 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, DataclassEstimator):
         estimator = self._named()
         if not isinstance(estimator, L0Model):
             raise ValueError(
-                f"estimator must be one of jaxht.sklearn that selects features, or one of {sorted(LOSSES)}; "
+                f"estimator must be one of jaxht.sklearn that selects features, or one of {sorted(SELECTION_ESTIMATORS)}; "
                 f"got {self.estimator!r}"
             )
         own_k = {} if self.k is None else {"k": self.k}
@@ -104,7 +104,7 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, DataclassEstimator):
     def _named(self) -> Any:
         """The estimator, or the one with the loss; None for a loss that is not known."""
         if isinstance(self.estimator, str):
-            return LOSSES.get(self.estimator)
+            return SELECTION_ESTIMATORS.get(self.estimator)
         return self.estimator
 
     def _get_support_mask(self) -> NumpyArray:

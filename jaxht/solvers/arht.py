@@ -22,7 +22,7 @@ from jaxht.solvers.status import Status
 from jaxht.subproblems import Refit, refit, subproblem
 
 # A decrease of g_R below this many units in the last place of its value is none.
-ROUNDING_ULPS = 8
+NO_DECREASE_ULPS = 8
 
 
 class Core(NamedTuple):
@@ -289,7 +289,7 @@ class ARHT(Solver):
         value = g_R(x, pred)
         k = jnp.asarray(constraint.limit).astype(value.dtype)
         required = self.progress / k * (value - search.guess)
-        rounding = ROUNDING_ULPS * machine_eps(x) * jnp.abs(value)
+        rounding = NO_DECREASE_ULPS * machine_eps(x) * jnp.abs(value)
         decrease = value - g_R(swapped.x, swapped.pred)
         accepted = decrease >= jnp.maximum(required, rounding)
 

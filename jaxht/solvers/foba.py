@@ -17,7 +17,7 @@ from jaxht.solvers.status import Status
 from jaxht.subproblems import refit, subproblem
 
 # What the curvature along a column of zeros is replaced by.
-LEAST_CURVATURE = 1e-30
+CURVATURE_OF_ZEROS = 1e-30
 
 
 class FoBaState(NamedTuple):
@@ -121,7 +121,7 @@ class FoBa(Solver):
 
         forward = ~back & ~refit_only & (size < constraint.limit)
         descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
-        B = jnp.maximum(objective.majorant().preconditioner(), LEAST_CURVATURE)
+        B = jnp.maximum(objective.majorant().preconditioner(), CURVATURE_OF_ZEROS)
         i = best_item(constraint.scores(descent / jnp.sqrt(B)), constraint.joinable(S) & forward)
 
         S_new = (S & ~(j & back)) | i

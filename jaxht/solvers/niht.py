@@ -17,10 +17,10 @@ from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.solvers.solver import Solver, Step
 
 # 2^-60 of the exact step is far below rounding.
-MAX_TRIES = 60
+MAX_STEP_TRIES = 60
 # Rounding errors of f(x0), in units in its last place: far above what sums of n terms lose, and far
 # below what matters.
-ROUNDING_ULPS = 64.0
+DECREASE_ULPS = 64.0
 
 
 class NIHTState(NamedTuple):
@@ -104,7 +104,7 @@ class NIHT(Solver):
         g = objective.gradient(x0, iterate.pred)
         _, first_support = constraint.project(-g)
         S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), first_support)
-        rounding = ROUNDING_ULPS * machine_eps(x0) * jnp.abs(iterate.value)
+        rounding = DECREASE_ULPS * machine_eps(x0) * jnp.abs(iterate.value)
         extrapolates = self.nesterov and not constraint.coordinatewise
         start = NesterovPoint.init(iterate) if extrapolates else None
         state = NIHTState(
@@ -147,7 +147,7 @@ class NIHT(Solver):
         # A NaN is never accepted: the bound on tries ends the step, and the runner reports
         # DIVERGED.
         accepted = is_short & (new.value <= most)
-        accepted |= state.tries + 1 >= MAX_TRIES
+        accepted |= state.tries + 1 >= MAX_STEP_TRIES
 
         # Where g = 0 a step of 0 is no failure.
         status = check_step_size(jnp.where(flat, 1, eta))

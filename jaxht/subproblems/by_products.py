@@ -22,6 +22,7 @@ from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.newton import (
     INEXACT,
+    MAX_SYSTEM_PRODUCTS,
     MIN_SERIAL_ENTRIES,
     Refit,
     Region,
@@ -31,8 +32,6 @@ from jaxht.subproblems.newton import (
 from jaxht.subproblems.quadratic_model import MAX_FORMED_ENTRIES
 from jaxht.subproblems.swaps import ExchangeScores, SupportMinimum
 
-# Products of a system with the Hessian.
-MAX_PRODUCTS = 200
 # Refits, and values of f, that are computed at a time.
 REFITS_AT_A_TIME = 64
 VALUES_AT_A_TIME = 16
@@ -399,7 +398,9 @@ class FunctionOfCoordinates:
             return jnp.where(free, self.support.coordinates(hessian(x) + self.ridge * x), v)
 
         rtol = INEXACT if rtol is None else rtol
-        return lambda g: conjugate_gradients(product, g, rtol, MAX_PRODUCTS, lambda r: r / diagonal)
+        return lambda g: conjugate_gradients(
+            product, g, rtol, MAX_SYSTEM_PRODUCTS, lambda r: r / diagonal
+        )
 
     def curvatures(self) -> Array:
         """The diagonal that systems are preconditioned with."""

@@ -18,7 +18,8 @@ from jaxht.linalg.products import Factored, known_by_products, multiply
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.newton import INEXACT, Region, RestrictedProblem
 
-MAX_PRODUCTS = 1000
+# Products of a system with the Hessian, without a preconditioner.
+MAX_MANIFOLD_PRODUCTS = 1000
 
 
 def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> RestrictedProblem:
@@ -110,7 +111,7 @@ class FixedRank:
             return jnp.where(free, hessian(moved), v)
 
         rtol = INEXACT if rtol is None else rtol
-        return lambda g: conjugate_gradients(product, g, rtol, MAX_PRODUCTS)
+        return lambda g: conjugate_gradients(product, g, rtol, MAX_MANIFOLD_PRODUCTS)
 
     def curvatures(self) -> Array:
         """1: the coordinates are isometric."""

@@ -24,11 +24,16 @@ from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.subproblems.by_products import Subproblem
-from jaxht.subproblems.newton import FINE_ULPS, Refit, RefitStatus, Region, RestrictedProblem
+from jaxht.subproblems.newton import (
+    FINE_ULPS,
+    MAX_SYSTEM_PRODUCTS,
+    Refit,
+    RefitStatus,
+    Region,
+    RestrictedProblem,
+)
 
-# Products of a system with the Hessian, and iterations of ADMM.
-MAX_PRODUCTS = 200
-MAX_ROUNDS = 2000
+MAX_ADMM_ITERATIONS = 2000
 # Relative error of long Newton steps; that of short ones falls with their length (Dembo, Eisenstat &
 # Steihaug 1982).
 ROUGH = 0.3
@@ -312,7 +317,7 @@ class CovarianceSelection:
 
         def solve(g):
             error = error_of_step(g) if rtol is None else rtol
-            return conjugate_gradients(product, g, error, MAX_PRODUCTS, precondition)
+            return conjugate_gradients(product, g, error, MAX_SYSTEM_PRODUCTS, precondition)
 
         return solve
 
@@ -361,17 +366,18 @@ def minimise_within(
         dual_size = jnp.linalg.norm(S)
         done = (primal <= tolerance * size) & (dual <= tolerance * dual_size)
         ratio = (primal / size) / (dual / dual_size)
-        is_adapted = (count % 10 == 9) & (count < MAX_ROUNDS // 2)
+        is_adapted = (count % 10 == 9) & (count < MAX_ADMM_ITERATIONS // 2)
         is_unbalanced = [ratio > 10, ratio < 0.1]
         factor = jnp.select(is_unbalanced, [2.0, 0.5], 1.0)
         factor = factor.astype(rho.dtype)
         rho = jnp.where(is_adapted, factor * rho, rho)
+        count = count + 1
         ends = done | ~jnp.isfinite(primal)
-        return count + 1, ends, done, next_T, G, rho
+        return count, ends, done, next_T, G, rho
 
     def goes_on(carry):
         count, ends, *_ = carry
-        return ~ends & (count < MAX_ROUNDS)
+        return ~ends & (count < MAX_ADMM_ITERATIONS)
 
     rho = jnp.mean(jnp.diagonal(S)) ** 2
     G = jnp.where(mask, 0, S - inverse(x))

@@ -190,7 +190,7 @@ class _Point(NamedTuple):
     gradient: Leaf
 
 
-class _State(NamedTuple):
+class _NewtonState(NamedTuple):
     """The carry of Newton steps.
 
     Attributes:
@@ -217,7 +217,7 @@ class _State(NamedTuple):
 
 
 class _Verdict(NamedTuple):
-    """What a step has shown: :class:`_State` but for the point.
+    """What a step has shown: :class:`_NewtonState` but for the point.
 
     Attributes:
         moves: bool, whether the step is taken.
@@ -260,7 +260,9 @@ MIN_TAU = 1e-10
 MAX_TAU = 1e10
 # The shortest share of a step that is tried outside of the domain of f.
 MIN_SHARE = 1e-3
-MAX_STEPS = 100
+MAX_NEWTON_STEPS = 100
+# Products of a preconditioned system with the Hessian.
+MAX_SYSTEM_PRODUCTS = 200
 
 
 def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> Refit:
@@ -383,7 +385,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> 
             is_slow = slope >= state.slope / STALLED_RATIO
             has_stalled = is_small & (state.tau <= MIN_TAU) & is_slow
             ended |= converged & (~accepted | has_stalled)
-            ended |= is_enough | (state.count + 1 >= MAX_STEPS)
+            ended |= is_enough | (state.count + 1 >= MAX_NEWTON_STEPS)
             is_slow &= accepted & (state.tau <= PROBED_TAU) & (slope <= LINEAR_RATIO * state.slope)
             probes = is_slow & (slope <= eps**PROBED_POWER * jnp.maximum(size, at_zero))
             tau = jnp.where(accepted, jnp.maximum(state.tau / 100, min_tau), 10 * state.tau)
@@ -409,7 +411,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> 
         verdict = tree_where(state.probes, judge_probe(), judge_step())
         here = tree_where(verdict.moves, there, state.here)
         move = jnp.where(verdict.follows, here.w / num_probed, move)
-        return _State(
+        return _NewtonState(
             count=state.count + 1,
             running=verdict.running,
             converged=verdict.converged,
@@ -424,7 +426,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> 
     def goes_on(state):
         return state.running | state.probes
 
-    start = _State(
+    start = _NewtonState(
         count=0,
         running=jnp.isfinite(value) & (enough < jnp.inf),
         converged=jnp.array(False),

@@ -5,11 +5,11 @@ from jaxht.sweep.compilation import clear_cache
 from jaxht.sweep.engine import Executor, run
 from jaxht.sweep.grid import stable_hash
 from jaxht.sweep.progress import Progress, progress_bar
+from jaxht.sweep.protocol import Cell, Run, Trial
 from jaxht.sweep.recovery import Ensemble, Method, Metric, Recovery
 from jaxht.sweep.scheduler import TrialTimeout
 from jaxht.sweep.statistics import fit_line, success_rate, transition
 from jaxht.sweep.store import StoreError, export, is_kept, load, save
-from jaxht.sweep.trials import Cell, Run, Trial
 
 __all__ = [
     "Cell",

@@ -20,7 +20,7 @@ import numpy as np
 from jaxht.sweep._provenance import describe_environment
 from jaxht.sweep.grid import RESERVED, CellTrials, Grid, GridCell
 from jaxht.sweep.program import Pool, Program
-from jaxht.sweep.trials import FunctionRun, Run
+from jaxht.sweep.protocol import FunctionRun, Run
 
 __all__ = ["clear_cache"]
 

@@ -19,9 +19,9 @@ from jaxht.linalg.full_precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
 from jaxht.sweep.grid import CellTrials, Grid, GridCell, Indices, Results, Value
 from jaxht.sweep.progress import COMPILING, Progress
+from jaxht.sweep.protocol import FunctionRun, Run, Trial
 from jaxht.sweep.scheduler import TIMED_OUT_AFTER, Queue, run_pool
 from jaxht.sweep.store import Store, StoreError, import_xarray, read_axes
-from jaxht.sweep.trials import FunctionRun, Run, Trial
 
 if TYPE_CHECKING:
     import xarray

@@ -26,13 +26,13 @@ from jax.custom_batching import custom_vmap
 from jaxht._typing import Array, Leaf
 from jaxht.sweep._provenance import hash_program
 from jaxht.sweep.grid import GridCell, Indices, stable_hash
-from jaxht.sweep.trials import Cell, Run, to_scalars
+from jaxht.sweep.protocol import Cell, Run, to_scalars
 
-# A chunk ends after MAX_STEPS at most, since progress is reported between chunks. One for which the
+# A chunk ends after MAX_CHUNK_STEPS at most, since progress is reported between chunks. One for which the
 # host could draw more trials runs MIN_STEPS first where the next one is already submitted: that is
 # the time in which the host reads the last one.
 MIN_STEPS = 16
-MAX_STEPS = 4096
+MAX_CHUNK_STEPS = 4096
 # Results that a chunk holds, in lanes of the pool.
 LOG = 4
 # Where batches wait for a row: least trials of one, if there are more than two, and most of them.

@@ -17,7 +17,7 @@ from jaxht.runner import Carry, Problem, Stop, finish, one_turn, prepare, start
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 from jaxht.sweep.grid import stable_hash
-from jaxht.sweep.trials import Cell
+from jaxht.sweep.protocol import Cell
 
 __all__ = ["Ensemble", "Method", "Metric", "Recovery"]
 

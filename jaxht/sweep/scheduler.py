@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxht.sweep.grid import CellTrials, GridCell, Indices, Results
-from jaxht.sweep.program import MAX_STEPS, Chunk, Pool, Program, State, Wants
+from jaxht.sweep.program import MAX_CHUNK_STEPS, Chunk, Pool, Program, State, Wants
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.store import make_blanks
 
@@ -363,7 +363,7 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
     nothing = np.zeros((pool.rows, pool.lanes), bool)
     dropped = nothing
     state: State | None = None
-    max_steps = 1 if has_limit else MAX_STEPS
+    max_steps = 1 if has_limit else MAX_CHUNK_STEPS
     submitted: deque[Chunk] = deque()
     while True:
         with queue.calling(program, rows) as call:
@@ -398,7 +398,7 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
             if steps:
                 seconds = max(time.monotonic() - call.begin, 1e-6)
                 affordable = CHUNK_SHARE * queue.trial_timeout * steps / seconds
-                max_steps = max(1, min(int(affordable), 8 * max_steps, MAX_STEPS))
+                max_steps = max(1, min(int(affordable), 8 * max_steps, MAX_CHUNK_STEPS))
 
 
 def _stage_rows(

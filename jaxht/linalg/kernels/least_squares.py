@@ -16,17 +16,17 @@ from jaxht.linalg.normal_equations import Columns, inverse_norm, minimise
 __all__ = ["invert_gram_roots", "minimise_on_columns", "takes_columns"]
 
 #: Of the columns of a lane, padded to powers of two.
-MAX_ENTRIES = 16_384
+MAX_COLUMN_ENTRIES = 16_384
 MAX_COLUMNS = 64
 MAX_WARPS = 4
-ENTRIES_A_WARP = 2048
+COLUMN_ENTRIES_A_WARP = 2048
 
 
 def takes_columns(n: int, k: int, dtype: Any) -> bool:
     """Whether the kernel takes k columns of n samples."""
     num_slots = max(BLOCK, 1 << (k - 1).bit_length())
     num_samples = 1 << (n - 1).bit_length()
-    is_small = num_slots * num_samples <= MAX_ENTRIES
+    is_small = num_slots * num_samples <= MAX_COLUMN_ENTRIES
     has_columns = 0 < k <= MAX_COLUMNS and 0 < n
     return dtype == jnp.float32 and has_columns and is_small
 
@@ -210,7 +210,7 @@ def minimise_on_columns(
         triton.store(r_ref.at[lane, samples], residual, mask=samples < n)
 
     num_entries = num_slots * num_samples
-    warps = max(1, num_entries // ENTRIES_A_WARP)
+    warps = max(1, num_entries // COLUMN_ENTRIES_A_WARP)
     warps = min(MAX_WARPS, warps)
     call = pl.pallas_call(
         kernel,

@@ -14,10 +14,14 @@ from jaxht.linalg.normal_equations import REFINEMENT_ULPS
 
 __all__ = ["pursue", "takes_pursuit"]
 
+#: Coordinates of a support: the Cholesky factor of their Gram matrix has four blocks a side.
 MAX_ITEMS = 64
+#: Entries of a Gram matrix that a program loads at a time.
 ENTRIES_AT_A_TIME = 8192
+#: Of a program, one for each lane.
 WARPS = 4
-MAX_REFINEMENTS = 10
+#: Refinements of a solution, in each step; most end before by REFINEMENT_ULPS.
+MAX_CORRECTIONS = 10
 
 
 def takes_pursuit(lanes: int, rows: int, k: int, d: int, dtype: Any) -> bool:
@@ -239,7 +243,7 @@ def pursue(
                 delta, size = precondition(gradient)
                 is_large = size > (REFINEMENT_ULPS * eps) ** 2 * jnp.sum(w * w)
                 is_falling = size < state.size / 4
-                goes_on = is_large & is_falling & (state.count + 1 < MAX_REFINEMENTS)
+                goes_on = is_large & is_falling & (state.count + 1 < MAX_CORRECTIONS)
                 return _Correction(
                     count=state.count + 1,
                     w=w,

@@ -11,14 +11,14 @@ from jaxht._typing import Array
 from jaxht.linalg.magnitudes import magnitudes
 
 #: Longer vectors do not fit into the registers of a program.
-MAX_ENTRIES = 8192
-ENTRIES_A_WARP = 1024
+MAX_LENGTH = 8192
+KEYS_A_WARP = 1024
 KEY_BITS = 31
 
 
 def takes_vectors(z: Array) -> bool:
     """Whether the kernel takes vectors z (lanes, d)."""
-    return z.dtype == jnp.float32 and z.shape[1] <= MAX_ENTRIES
+    return z.dtype == jnp.float32 and z.shape[1] <= MAX_LENGTH
 
 
 def mark_k_largest(z: Array, k: Array, *, interpret: bool = False) -> Array:
@@ -51,7 +51,7 @@ def mark_k_largest(z: Array, k: Array, *, interpret: bool = False) -> Array:
         target = mask_ref.at[lane, index]
         triton.store(target, marked.astype(jnp.int8), mask=inside)
 
-    warps = min(8, max(1, width // ENTRIES_A_WARP))
+    warps = min(8, max(1, width // KEYS_A_WARP))
     call = pl.pallas_call(
         kernel,
         out_shape=jax.ShapeDtypeStruct((lanes, d), jnp.int8),

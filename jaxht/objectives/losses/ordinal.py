@@ -207,8 +207,9 @@ def _curvature(z: Array) -> Array:
 
 def _differences(theta: Array, middle: Array) -> Array:
     """delta of the middle classes, (c - 2,); 1 for those without samples."""
+    has_weight = middle > 0
     delta = theta[1:] - theta[:-1]
-    return jnp.where(middle > 0, delta, 1)
+    return jnp.where(has_weight, delta, 1)
 
 
 def _log_gaps(theta: Array, middle: Array) -> Array:
@@ -216,8 +217,9 @@ def _log_gaps(theta: Array, middle: Array) -> Array:
     delta = _differences(theta, middle)
     positive = jnp.where(delta > 0, delta, 1)
     logs = jnp.log(-jnp.expm1(-positive))
+    has_weight = middle > 0
     logs = jnp.where(delta > 0, logs, -jnp.inf)
-    return jnp.where(middle > 0, logs, 0)
+    return jnp.where(has_weight, logs, 0)
 
 
 def _losses_above(sides: _Sides, theta: Array, u: Array) -> Array:
@@ -322,7 +324,7 @@ def _start(sides: _Sides, u: Array) -> Array:
     return lower + width * share
 
 
-class _Search(NamedTuple):
+class _ThresholdFit(NamedTuple):
     """The state of :func:`_newton`: the best thresholds, and the step that is tried next."""
 
     count: Leaf
@@ -333,7 +335,7 @@ class _Search(NamedTuple):
     length: Leaf
 
 
-MAX_STEPS = 100  # of Newton's method, halvings included
+MAX_THRESHOLD_STEPS = 100  # of Newton's method, halvings included
 
 
 def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
@@ -360,11 +362,11 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
         is_small = largest <= math.sqrt(eps) + 8 * eps * size
         goes_on = ~(accepted & is_small) & (value < jnp.inf)
         length = jnp.where(accepted, 1, at.length / 2)
-        return _Search(at.count + 1, goes_on, theta, value, step, length)
+        return _ThresholdFit(at.count + 1, goes_on, theta, value, step, length)
 
     infinity = jnp.full((), jnp.inf, u.dtype)
     one = jnp.ones((), u.dtype)
-    begin = _Search(
+    begin = _ThresholdFit(
         count=0,
         goes_on=jnp.array(True),
         theta=theta,
@@ -372,7 +374,7 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
         step=jnp.zeros_like(theta),
         length=one,
     )
-    found = while_loop(lambda at: (at.count < MAX_STEPS) & at.goes_on, attempt, begin)
+    found = while_loop(lambda at: (at.count < MAX_THRESHOLD_STEPS) & at.goes_on, attempt, begin)
     last = found.theta + found.step
     is_in_order = _differences(last, sides.middle) > 0
     return jnp.where(jnp.all(is_in_order), last, found.theta)

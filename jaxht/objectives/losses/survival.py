@@ -242,8 +242,7 @@ class CoxLoss(Loss):
         the mean of their values, (n,)."""
         sets = self.risk_sets
         order = sets.order
-        ties = sets.first[order]
-        sums = _cumulate(logs.take(order), values[order], ties)
+        sums = _cumulate(logs.take(order), values[order], sets.first[order])
         return _take(sums, sets.last)
 
     def _sorted_strata(self) -> Array | None:
@@ -373,13 +372,17 @@ def _cumulate(
         last = None if segments is None else segments[:-1, -1]
         ends, end_means = _take((sums, means), np.s_[:-1, -1])
         before, mean = _cumulate(ends, end_means, last)
-        high = jnp.pad(before.high, (1, 0), constant_values=ABSENT)
-        low = jnp.pad(before.low, (1, 0))
-        mean = jnp.pad(mean, (1, 0))
-        before, mean = _take((_Log(high, low), mean), np.s_[:, None])
+
+        def shift(v, first):
+            """Each in the row of the next block."""
+            return jnp.pad(v, (1, 0), constant_values=first)[:, None]
+
+        high = shift(before.high, ABSENT)
+        low = shift(before.low, 0)
+        mean = shift(mean, 0)
+        before = _Log(high, low)
         if last is not None:
-            previous = jnp.pad(last, (1, 0), constant_values=-1)
-            continues = segments == previous[:, None]
+            continues = segments == shift(last, -1)
             before = before.where(continues)
             mean = jnp.where(continues, mean, 0)
         sums, means = _join((before, mean), (sums, means))
