@@ -239,8 +239,8 @@ def cast_numbers(
 
 
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
-    """``leaf`` as a strongly typed array of ``dtype``; booleans keep their dtype, and complex numbers
-    stay complex, in the precision of a real ``dtype``. Host numbers stay on the host."""
+    """``leaf`` as a strongly typed array of ``dtype``; booleans keep their dtype, and complex
+    numbers stay complex, in the precision of a real ``dtype``. Host numbers stay on the host."""
     if isinstance(leaf, jax.Array):
         if leaf.dtype == dtype and not leaf.weak_type:
             return leaf

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def while_loop(goes_on: Callable[[Any], Any], body: Callable[[Any], Any], init: T) -> T:
-    """As ``lax.while_loop``."""
+    """Run ``lax.while_loop``."""
 
     def run(vary):
         return lax.while_loop(goes_on, lambda carry: vary(body(carry)), vary(init))
@@ -28,7 +28,7 @@ def while_loop(goes_on: Callable[[Any], Any], body: Callable[[Any], Any], init: 
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: T) -> T:
-    """As ``lax.fori_loop``."""
+    """Run ``lax.fori_loop``."""
 
     def run(vary):
         return lax.fori_loop(lower, upper, lambda i, carry: vary(body(i, carry)), vary(init))
@@ -43,7 +43,7 @@ def scan(
     length: int | None = None,
     unroll: int = 1,
 ) -> tuple[T, Any]:
-    """As ``lax.scan``."""
+    """Run ``lax.scan``."""
 
     def run(vary):
         def step(carry, x):
@@ -56,7 +56,7 @@ def scan(
 
 
 def cond(predicate: Any, then: Callable[..., T], otherwise: Callable[..., T], *args: Any) -> T:
-    """As ``lax.cond``."""
+    """Run ``lax.cond``."""
 
     def run(vary):
         branches = [lambda *args, f=f: vary(f(*args)) for f in (then, otherwise)]
@@ -68,7 +68,7 @@ def cond(predicate: Any, then: Callable[..., T], otherwise: Callable[..., T], *a
 def cond_of_lanes(
     predicate: Any, then: Callable[..., T], otherwise: Callable[..., T], *args: Any
 ) -> T:
-    """As ``lax.cond``, for predicates that may have lanes: both branches are computed where these
+    """Run ``lax.cond`` for predicates that may have lanes: both branches are computed where these
     vary between devices."""
     # JAX's rule for lanes fails there, where operands vary over fewer axes than the predicate.
     if _is_in_shard_map() and _varying_axes(predicate):

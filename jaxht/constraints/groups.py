@@ -194,7 +194,7 @@ class Groups(SelectionConstraint):
 
 
 def _rows(shape: tuple[int, ...]) -> Any:
-    """Of each entry of a matrix, the number of its row."""
+    """The number of the row of each entry of a matrix."""
     d, _ = shape
     numbers = np.arange(d, dtype=np.int32)
     return np.broadcast_to(numbers[:, None], shape)

@@ -94,7 +94,7 @@ class SparsePerGroup(Sparse):
         return support.restrict(clip(z, self.bounds)), support
 
     def ranks(self, z: Array) -> Array:
-        """Those of :class:`jaxht.Sparse`, and 0 beyond the N_g largest of a group."""
+        """The ranks of :class:`jaxht.Sparse`, and 0 beyond the N_g largest of a group."""
         ranks, _ = self._rank(super().ranks(z))
         return ranks
 

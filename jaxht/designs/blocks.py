@@ -112,11 +112,11 @@ class Blocks(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the values."""
+        """The dtype of the values."""
         return self.blocks.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """As of the design that the blocks are; padding counts."""
+        """Whether the design that the blocks are gathers columns; padding counts."""
         if isinstance(self.blocks, Dense):
             return True
         return k_max is not None and may_gather(k_max * self.shape[0], self.blocks.by_row)
@@ -195,7 +195,7 @@ class RowsOfBlocks(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the values."""
+        """The dtype of the values."""
         return self.blocks.dtype
 
     def matvec(self, x: Array) -> Array:

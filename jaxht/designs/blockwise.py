@@ -47,7 +47,7 @@ class Coded(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of products."""
+        """The dtype of products."""
         return self.fill.dtype
 
     def gathers(self, k_max: int | None) -> bool:

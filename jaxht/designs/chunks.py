@@ -57,8 +57,8 @@ class Chunks:
         shape: tuple[int, int],
         sizes: np.ndarray | None = None,
     ) -> "Chunks":
-        """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``: arrays of
-        the host.
+        """Make the chunks from the coordinates of the entries, ordered by row, and ``shape = (m,
+        p)``: arrays of the host.
 
         ``sizes`` are the numbers of chunks of each of CHUNK_WIDTHS; by default, those that the matrix
         needs.
@@ -114,7 +114,8 @@ class Chunks:
 
 
 def num_chunks(counts: np.ndarray) -> np.ndarray:
-    """Of a matrix with that many entries in each row the number of chunks of each of CHUNK_WIDTHS."""
+    """The number of chunks of each of CHUNK_WIDTHS in a matrix with that many entries in each
+    row."""
     chunks = -(-counts // np.array(CHUNK_WIDTHS)[:, None])
     return chunks.sum(axis=1)
 

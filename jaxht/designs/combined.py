@@ -76,8 +76,8 @@ def identity(d: int, *, dtype: ArrayDType = float) -> LinearOperator:
 
 
 def vstack(parts: Sequence[Any]) -> LinearOperator:
-    """Put operators one above the other: the measurements of several instruments, or rows ``sqrt(l2)
-    * D`` that penalise.
+    """Put operators one above the other: the measurements of several instruments, or rows
+    ``sqrt(l2) * D`` that penalise.
 
     Args:
         parts: designs (n_i, d) of one d, traced, as :func:`jaxht.design` takes them, matrices among

@@ -54,7 +54,7 @@ class Dense(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the array."""
+        """The dtype of the array."""
         return self.array.dtype
 
     @property
@@ -69,8 +69,8 @@ class Dense(Design):
         return True
 
     def for_products(self) -> "Dense":
-        """Of complex numbers with their parts, from which products are faster on CPUs. Cost: n
-        d."""
+        """The design with the parts of complex numbers, from which products are faster on CPUs.
+        Cost: n d."""
         if self.parts is not None:
             return self
         return Dense(self.array, stack_parts(self.array))

@@ -163,8 +163,8 @@ class Genotypes(blockwise.Coded):
         shape: tuple[int, int],
         dtype: ArrayDType = float,
     ) -> "Genotypes":
-        """From ``read(first, last)``, the bytes of some markers, called for one block of markers
-        after the other."""
+        """Pack the bytes that ``read(first, last)`` returns of some markers; it is called for one
+        block of markers after the other."""
         n, d = shape
         if n < 1 or d < 1:
             raise ValueError(f"calls must have shape (n, d) with n, d >= 1; got {shape}")

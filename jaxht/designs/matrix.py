@@ -42,11 +42,11 @@ class MatrixDesign(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the measurements."""
+        """The dtype of the measurements."""
         return self.vectorised.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """As the design over the entries."""
+        """Whether the design over the entries does."""
         return self.vectorised.gathers(k_max)
 
     def matvec(self, X: Any) -> Array:
@@ -94,7 +94,7 @@ class MatrixDesign(Design):
         return self.vectorised.row_norms()
 
     def column_norms(self) -> Array:
-        """For each entry of X, the norm of its n coefficients, (m, p)."""
+        """The norm of the n coefficients of each entry of X, (m, p)."""
         return self.vectorised.column_norms().reshape(self.matrix_shape)
 
     @property
@@ -104,7 +104,7 @@ class MatrixDesign(Design):
 
     @property
     def has_column_norms(self) -> bool:
-        """As the design over the entries."""
+        """Whether the design over the entries does."""
         return self.vectorised.has_column_norms
 
     @property

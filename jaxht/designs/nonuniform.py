@@ -114,7 +114,7 @@ class NonuniformTransform:
     width: int
 
     def __call__(self, x: Array, neighbours: Neighbours, phases: Array) -> Array:
-        """From (d,) to (n,)."""
+        """Map x (d,) to its samples (n,)."""
         x = x.reshape(self.lengths)
         for axis, m in enumerate(self.lengths):
             factors = jnp.asarray(_correction(m, self.width), x.real.dtype)

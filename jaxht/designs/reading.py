@@ -94,7 +94,7 @@ class ArrayRows:
         return fill
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """By one index of rows: ``oindex`` of Zarr."""
+        """Read rows by one index of them: ``oindex`` of Zarr."""
         return np.asarray(getattr(self.array, "oindex", self.array)[rows])
 
 
@@ -112,7 +112,7 @@ class FileRows:
         self.row_bytes = self.shape[1] * self.dtype.itemsize
 
     def begin(self, row: int) -> Fill:
-        """From a place in the file on."""
+        """Read from a place in the file on."""
         file = self._open()
         file.seek(self.offset + row * self.row_bytes)
         scratch = np.empty((0, self.shape[1]), self.dtype)
@@ -178,7 +178,7 @@ class PieceRows:
         self.dtype = np.dtype(dtype)
 
     def begin(self, row: int) -> Fill:
-        """From the first piece on, past the rows before."""
+        """Read from the first piece on, past the rows before."""
         n, d = self.shape
         pieces = iter(self.pieces())
         piece = np.empty((0, d))
@@ -385,7 +385,7 @@ class Reader:
         out[rows:] = 0
 
     def watch(self) -> None:
-        """From here on, until :meth:`close`, an interrupt ends programs at their next chunk.
+        """Let an interrupt, until :meth:`close`, end programs at their next chunk.
 
         The main thread, which handles signals, waits for the program, and would see none before its
         end.

@@ -38,7 +38,7 @@ class RepeatedColumns(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the base."""
+        """The dtype of the base."""
         return self.base.dtype
 
     def gathers(self, k_max: int | None) -> bool:

@@ -60,7 +60,7 @@ class SparseRows(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the values."""
+        """The dtype of the values."""
         return self.by_row.values.dtype
 
     def matvec(self, x: Array) -> Array:

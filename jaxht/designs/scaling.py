@@ -46,11 +46,11 @@ class Centred(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of B."""
+        """The dtype of B."""
         return self.base.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """As B."""
+        """Whether B gathers columns."""
         return self.base.gathers(k_max)
 
     def matvec(self, x: Array) -> Array:
@@ -140,7 +140,7 @@ class Standardized:
 
 
 class Moments(NamedTuple):
-    """Of each column the mean, the variance (over n, not n - 1) and the mean square, (d,)."""
+    """The mean, the variance (over n, not n - 1) and the mean square of each column, (d,)."""
 
     mean: Array
     variance: Array

@@ -36,7 +36,7 @@ class Stacked(Design):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the parts."""
+        """The dtype of the parts."""
         return self.parts[0].dtype
 
     @property
@@ -45,7 +45,7 @@ class Stacked(Design):
         return [part.shape[1] for part in self.parts]
 
     def gathers(self, k_max: int | None) -> bool:
-        """Where all parts do."""
+        """Whether all parts gather columns."""
         return all(part.gathers(k_max) for part in self.parts)
 
     def split(self, x: Array) -> list[Array]:

@@ -56,8 +56,8 @@ def partial_dft(shape: Shape, rows: Array, *, dtype: ArrayDType = complex) -> Li
 
 
 def partial_dct(shape: Shape, rows: Array, *, dtype: ArrayDType = float) -> LinearOperator:
-    r"""Some coefficients of the orthonormal discrete cosine transform, DCT-II, of a signal, an image
-    or a volume.
+    r"""Some coefficients of the orthonormal discrete cosine transform, DCT-II, of a signal, an
+    image or a volume.
 
     .. math::
         A = \sqrt{d / n} \; P_R C, \qquad
@@ -253,7 +253,7 @@ class Sampled:
     lengths: tuple[int, ...]
 
     def __call__(self, x: Array, rows: Array) -> Array:
-        """From (d,) to (n,)."""
+        """Map x (d,) to A x (n,)."""
         coefficients = self.transform(x.reshape(self.lengths)).ravel()[rows]
         return math.sqrt(x.size / rows.shape[0]) * coefficients
 
@@ -266,7 +266,7 @@ class SampledAdjoint:
     lengths: tuple[int, ...]
 
     def __call__(self, r: Array, rows: Array) -> Array:
-        """From (n,) to (d,)."""
+        """Map r (n,) to the image (d,) of the adjoint."""
         d = math.prod(self.lengths)
         coefficients = jnp.zeros(d, r.dtype).at[rows].add(r)
         image = self.inverse(coefficients.reshape(self.lengths)).ravel()
@@ -281,7 +281,7 @@ class Convolution:
     size: int
 
     def __call__(self, x: Array, spectrum: Array, rows: Array | None) -> Array:
-        """From (d,) to (n,)."""
+        """Map x (d,) to A x (n,)."""
         image = _convolve(x, spectrum, self.length)
         return image[: self.size] if rows is None else image[rows]
 
@@ -294,7 +294,7 @@ class ConvolutionAdjoint:
     size: int
 
     def __call__(self, r: Array, spectrum: Array, rows: Array | None) -> Array:
-        """From (n,) to (d,)."""
+        """Map r (n,) to the image (d,) of the adjoint."""
         if rows is not None:
             r = jnp.zeros(self.length, r.dtype).at[rows].add(r)
         return _convolve(r, spectrum.conj(), self.length)[: self.size]

@@ -131,7 +131,7 @@ def wavelet_parents(shape: Shape, name: str = "db4", levels: int | None = None) 
 
 @dataclasses.dataclass(frozen=True)
 class Synthesis:
-    """From the coefficients to the signal, from the coarsest level to the finest."""
+    """The map from the coefficients to the signal, from the coarsest level to the finest."""
 
     lengths: tuple[int, ...]
     levels: int

@@ -129,7 +129,7 @@ def _prepare(
 
 
 class Differentiability(NamedTuple):
-    """Where the derivatives of a solution come from a theorem; bool scalars.
+    """The conditions of the theorem that gives the derivatives of a solution; bool scalars.
 
     Attributes:
         stationary: whether x is the minimiser on its support: a Newton step is at most 10 roots of

@@ -115,7 +115,7 @@ def exhaustive_search(
 
 
 def _subsets(num: int, k: int, kept: np.ndarray) -> np.ndarray:
-    """All subsets of size k of 0 ... num - 1 that hold what is kept: (m, k)."""
+    """The subsets of size k of 0 ... num - 1 that hold what is kept: (m, k)."""
     free = np.setdiff1d(np.arange(num), kept)
     size = k - len(kept)
     count = math.comb(len(free), size)

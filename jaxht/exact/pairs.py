@@ -69,7 +69,7 @@ def join_pairs(x: Any) -> Any:
 
 
 def _repeat(v: Any) -> Any:
-    """Each entry twice; of NumPy's arrays, which are known in a trace, another one."""
+    """Repeat each entry; an array of NumPy, which is known in a trace, gives another one."""
     if v is None:
         return None
     return jnp.repeat(v, 2) if isinstance(v, jax.Array) else np.repeat(v, 2)

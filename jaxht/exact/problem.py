@@ -155,7 +155,7 @@ class ReducedProblem:
         return np.arange(self.constraint.num_groups)
 
     def root(self, x: Numbers) -> OpenNode:
-        """All supports; x is where the descent starts."""
+        """The node of all supports; x is where the descent starts."""
         always = np.asarray(self.constraint.always_active)
         included = np.broadcast_to(always, self.names.shape).copy()
         included, excluded = settle(included, np.zeros_like(included), self.limit)
@@ -204,7 +204,8 @@ class ReducedProblem:
         return relaxed, np.stack([start.chosen[: len(self.names)] for start in starts])
 
     def _start(self, node: OpenNode) -> NodeStart:
-        """Where the descent at a node starts; items and columns that were added are in no support."""
+        """The point where the descent at a node starts; items and columns that were added are in no
+        support."""
         chosen = round_to_support(node, self.sizes(node.x), self.limit)
         constraint = self.relaxation.constraint
         (num_columns,) = self.relaxation.objective.shape

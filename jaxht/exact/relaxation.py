@@ -94,7 +94,8 @@ class Relaxation(NamedTuple):
         value: Numeric,
         quadratic: QuadraticForm | None = None,
     ) -> "Relaxation":
-        """Also for the hinge, which is smoothed in proportion to a ``value`` of f."""
+        """Make the relaxation, also of the hinge, which is smoothed in proportion to a ``value`` of
+        f."""
         gamma = None
         if not objective.loss.is_smooth:
             mass = jnp.sum(objective.weight(jnp.ones(objective.num_samples, objective.dtype)))
@@ -124,7 +125,7 @@ class Relaxation(NamedTuple):
 
 
 class NodeStart(NamedTuple):
-    """Where the descent at a node starts."""
+    """The point where the descent at a node starts."""
 
     node: Node  # the items that are fixed
     chosen: Leaf  # bool (m,), the items of one support below the node, on which f is minimised

@@ -214,7 +214,7 @@ class _Search:
 
     @property
     def value(self) -> float:
-        """That of the best point, an upper bound."""
+        """The value of the best point, an upper bound."""
         return self.solutions[0].value
 
     @property

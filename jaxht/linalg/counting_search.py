@@ -89,7 +89,7 @@ MAX_RANKED_ENTRIES = 16
 
 @bounded_jit
 def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
-    """For each lane (the first axis) the masks of its k[lane] entries of largest magnitude.
+    """The masks of the k[lane] entries of largest magnitude of each lane (the first axis).
 
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that
     a program that selects in many places traces this once for each shape.

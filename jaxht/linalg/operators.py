@@ -63,7 +63,7 @@ class SymmetricOperator:
         return jax.vmap(self._multiply_flat)(units.astype(self.dtype)).conj()
 
     def matrix(self) -> Array:
-        """All rows, (d, d). Cost: d products."""
+        """The matrix, (d, d). Cost: d products."""
         return self.rows(lax.iota(jnp.int32, math.prod(self.shape)))
 
     def diagonal(self) -> Array:

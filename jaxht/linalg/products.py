@@ -175,7 +175,8 @@ def known_by_products(x: Any) -> bool:
 
 
 def cast_variable(x: Any, dtype: ArrayDType) -> Any:
-    """Cast an array, or factors, to a dtype; a ValueError for a complex array where that is real."""
+    """Cast an array, or factors, to a dtype; a ValueError for a complex array where that is
+    real."""
     if np.iscomplexobj(x) and jnp.issubdtype(dtype, jnp.floating):
         raise ValueError("x must be real, as the objective is; got complex numbers")
     return cast_numbers(x, dtype) if known_by_products(x) else as_dtype(x, dtype)

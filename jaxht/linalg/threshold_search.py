@@ -104,18 +104,18 @@ class _Piece(NamedTuple):
 
     @property
     def num_leading(self) -> int:
-        """How many values the first digit has."""
+        """The number of values of the first digit."""
         return math.prod(self.shape[: self.split])
 
     @property
     def num_trailing(self) -> int:
-        """How many values the second digit has."""
+        """The number of values of the second digit."""
         return math.prod(self.shape[self.split :])
 
 
 @bounded_jit
 def find_masks(arrays: list[Array], k: Count) -> list[Array]:
-    """For each lane (the first axis) the masks of its k[lane] entries of largest magnitude.
+    """The masks of the k[lane] entries of largest magnitude of each lane (the first axis).
 
     Jitted, since loops outside of any jit are compiled anew in each call.
     """

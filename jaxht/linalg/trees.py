@@ -32,7 +32,7 @@ FEW_ROWS = 1024
 
 
 class Forest:
-    """Trees of entries, on the host. Those of equal parents are equal, as settings of a compiled
+    """Trees of entries, on the host. Two with equal parents are equal, as settings of a compiled
     program have to be.
 
     Args:
@@ -62,12 +62,13 @@ class Forest:
 
     @property
     def size(self) -> int:
-        """d."""
+        """The number of entries, d."""
         return len(self.parents)
 
     @functools.cached_property
     def levels(self) -> list[np.ndarray]:
-        """The entries of each depth, from the roots on; children in the order of their parents."""
+        """The entries of each depth, from the roots on; children are in the order of their
+        parents."""
         parents = self.parents
         children = np.argsort(parents, kind="stable")
         counts = self.num_children
@@ -86,31 +87,31 @@ class Forest:
 
     @functools.cached_property
     def num_children(self) -> np.ndarray:
-        """Of each entry, (d,)."""
+        """The number of children of each entry, (d,)."""
         inner = self.parents[self.parents >= 0]
         return np.bincount(inner, minlength=self.size)
 
     @functools.cached_property
     def order(self) -> np.ndarray:
-        """All entries by level, (d,)."""
+        """The numbers of the entries, level by level, (d,)."""
         return np.concatenate(self.levels).astype(np.int32)
 
     @functools.cached_property
     def place(self) -> np.ndarray:
-        """Of each entry its place in ``order``, (d,)."""
+        """The place of each entry in ``order``, (d,)."""
         return _inverse_permutation(self.order)
 
     @functools.cached_property
     def depth(self) -> np.ndarray:
-        """How many are above each one, by level, (d,)."""
+        """The number of entries above each one, in ``order``, (d,)."""
         sizes = [len(level) for level in self.levels]
         depths = np.arange(len(sizes), dtype=np.int32)
         return np.repeat(depths, sizes)
 
     @functools.cached_property
     def above(self) -> list[np.ndarray]:
-        """Of each entry of each level but the first, the number of its parent in the level
-        above."""
+        """The place of the parent of each entry within the level above, for all levels but the
+        first."""
         number = np.empty(self.size, np.int32)
         for level in self.levels:
             number[level] = np.arange(len(level), dtype=np.int32)
@@ -119,15 +120,15 @@ class Forest:
 
     @functools.cached_property
     def arity(self) -> list[int | None]:
-        """For each level but the last how many children all of its entries have; None where their
-        numbers differ."""
+        """The number of children that every entry of a level has, for all levels but the last;
+        None where their numbers differ."""
         inner = self.levels[:-1]
         counts = [self.num_children[level] for level in inner]
         return [_common_value(count) for count in counts]
 
     @functools.cached_property
     def subtree_sizes(self) -> np.ndarray:
-        """How many entries each one has below it, and itself, (d,)."""
+        """The number of entries below each one, and itself, (d,)."""
         sizes = np.ones(self.size, np.int32)
         for level in reversed(self.levels[1:]):
             above = self.parents[level]
@@ -136,7 +137,7 @@ class Forest:
 
     @functools.cached_property
     def preorder(self) -> np.ndarray:
-        """All entries, each followed by those below it, (d,)."""
+        """The numbers of the entries, each followed by those below it, (d,)."""
         sizes = self.subtree_sizes
         start = np.empty(self.size, np.int64)
         for number, level in enumerate(self.levels):
@@ -161,8 +162,8 @@ class Forest:
         return jnp.split(v, ends[:-1])
 
     def to_parents(self, number: int, v: Array) -> Array:
-        """For each entry of a level the sum of v, which is of the level below, over its
-        children."""
+        """Sum v, which is of the level below, over the children of each entry of a
+        level."""
         arity = self.arity[number]
         if arity is not None:
             families = v.reshape(-1, arity)
@@ -172,14 +173,14 @@ class Forest:
         return jax.ops.segment_sum(v, above, size, indices_are_sorted=True)
 
     def to_children(self, number: int, v: Array) -> Array:
-        """For each entry of the level below the one of v, which is of a level, at its parent."""
+        """Repeat v, which is of a level, for each entry of the level below at its parent."""
         arity = self.arity[number]
         if arity is not None:
             return jnp.repeat(v, arity)
         return v[self.above[number]]
 
     def accumulate(self, combine: Any, v: Array) -> Array:
-        """For each entry v, (d,) by level, combined along the path from its root."""
+        """Combine v, (d,) by level, along the path from its root to each entry."""
         parts = self.split(v)
         found = parts[:1]
         for number, part in enumerate(parts[1:]):
@@ -387,7 +388,7 @@ def _complete(forest: Forest, inner: Array, profits: Array, joining: Array, k: A
 
 
 def _best_of_open(forest: Forest, k_max: int, profits: Array, is_open: Array, k: Array) -> Array:
-    """Of the open entries, by level, the k of the largest profits that contain the open parents of
+    """Mark, by level, the k open entries of the largest profits that contain the open parents of
     all of them; undefined where there are not k."""
     num_on_path = forest.accumulate(jnp.add, is_open.astype(jnp.int32))
     depth = num_on_path - 1
@@ -402,7 +403,7 @@ def _best_of_open(forest: Forest, k_max: int, profits: Array, is_open: Array, k:
 def _fill(
     forest: Forest, k_max: int, profits: Array, is_open: Array, depth: Array, k: Array
 ) -> tuple[Array]:
-    """The same in the order of preorder, for all lanes together."""
+    """:func:`_best_of_open` in the order of preorder, for all lanes together."""
     lanes, d = is_open.shape
     profits = jnp.repeat(profits, lanes // profits.shape[0], axis=0)
     in_few_rows = functools.partial(_fill_rows, forest, k_max, FEW_ROWS)
@@ -460,8 +461,8 @@ def _fill_rows(
     depth: Array,
     k: Array,
 ) -> tuple[Array]:
-    """The same, where at most ``num_rows`` entries of a lane are open: a row for each of them holds
-    the best sums of 0, 1, ... entries from it on.
+    """:func:`_fill`, where at most ``num_rows`` entries of a lane are open: a row for each of them
+    holds the best sums of 0, 1, ... entries from it on.
 
     Where the entry is taken, the next one follows; where it is not, the next one that is not below
     it, whose row is the last of its depth.

@@ -139,8 +139,8 @@ def conjugate_loss(objective: LinearModel) -> ScalarLoss:
 
 
 def column_bound(objective: LinearModel) -> Array:
-    """At least the largest Euclidean norm of a column of A, by which rounding errors of products
-    are bounded.
+    """An upper bound of the Euclidean norms of the columns of A, by which rounding errors of
+    products are bounded.
 
     Args:
         objective: a linear model that :func:`check_dual` accepts, prepared.

@@ -33,7 +33,7 @@ class Effects:
     columns: Array
 
     def matrix(self) -> Array:
-        """All entries, (m, p)."""
+        """The matrix of all entries, (m, p)."""
         return self.mean + self.rows[:, None] + self.columns
 
 

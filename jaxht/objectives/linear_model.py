@@ -262,8 +262,8 @@ class LinearModel(SumOverSamples):
         return Majorant(self, lambda image: self.curvature_bound() * image)
 
     def step_scale(self, pred: Array) -> Numeric:
-        """The bound of l'' over the largest l'' at x, where there is no bound for all x: the product
-        has the unit of y. Cost: n."""
+        """The bound of l'' over the largest l'' at x, where there is no bound for all x: the
+        product has the unit of y. Cost: n."""
         if self.loss.is_bounded:
             return 1.0
         u = self._of_present(self.linear_predictor(pred))
@@ -496,8 +496,8 @@ def _check_complex(model: Model) -> Model:
 
 
 def _check_sum(weights: Any, dtype: Any) -> None:
-    """Raise ValueError for weights whose sums, times squares of ordinary numbers, over- or underflow:
-    with such a sum the mean of any losses is 0."""
+    """Raise ValueError for weights whose sums, times squares of ordinary numbers, over- or
+    underflow: with such a sum the mean of any losses is 0."""
     known = known_values(weights)
     if known is None or known.ndim == 0 or known.size == 0:
         return
@@ -608,8 +608,8 @@ class WeightedGram(SymmetricOperator):
         return rows + jnp.where(is_diagonal, model.penalty, 0)
 
     def matrix(self) -> Array:
-        """All rows. Cost: d / 2 products; for one output of a dense design and a separable loss, n
-        d^2 in one."""
+        """The matrix, (d, d). Cost: d / 2 products; for one output of a dense design and a
+        separable loss, n d^2 in one."""
         model = self.model
         A = model.design.dense_array
         if len(self.shape) != 1 or A is None or not model.loss.is_separable:

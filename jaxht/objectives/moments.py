@@ -191,7 +191,7 @@ class ScaledGram(SymmetricOperator):
         return scaled if f.l2 is None else scaled + f.l2 * v
 
     def quadratic_form(self, v: Array, pred: Array) -> Array:
-        """From pred = G v. Cost: d."""
+        """The form from pred = G v. Cost: d."""
         return jnp.vdot(v, self.combine(pred, v))
 
     def diagonal(self) -> Array:
@@ -210,7 +210,7 @@ class ScaledGram(SymmetricOperator):
         return jnp.max(self.diagonal())
 
     def rows(self, indices: Array) -> Array:
-        """Of a vector they are at hand. Cost: k d."""
+        """The rows of the matrix, which are at hand where x is a vector. Cost: k d."""
         f = self.objective
         if len(self.shape) > 1:
             return super().rows(indices)

@@ -42,8 +42,8 @@ class Objective(Protocol):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the variable: float32, float64, complex64 or complex128. Values, step sizes and
-        norms are real, of the same precision."""
+        """The dtype of the variable: float32, float64, complex64 or complex128. Values, step sizes
+        and norms are real, of the same precision."""
         ...
 
     @property
@@ -84,8 +84,8 @@ class Objective(Protocol):
         ...
 
     def gradient(self, x: Array, pred: Array) -> Array:
-        """grad f(x), shaped like x: the direction along which f increases most; of a complex x twice
-        the Wirtinger derivative by its conjugate."""
+        """grad f(x), shaped like x: the direction along which f increases most; of a complex x
+        twice the Wirtinger derivative by its conjugate."""
         ...
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:

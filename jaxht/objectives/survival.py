@@ -118,7 +118,7 @@ class Cox(LinearModel):
         return replace(model, risk_sets=find_risk_sets(model.y, model.strata))
 
     def pad(self, num_samples: int, num_columns: int) -> Self | None:
-        """As of every linear model, with the order of all times."""
+        """Pad the samples, as every linear model does, with the order of all times."""
         padded = super().pad(num_samples, num_columns)
         if padded is None:
             return None

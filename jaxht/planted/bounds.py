@@ -356,7 +356,7 @@ def arht_sparsity(s_star: Numeric, kappa: Numeric) -> Array:
 
 
 class GraHTPPair(NamedTuple):
-    """One number for each of the two methods.
+    """A number for each of the two methods.
 
     Attributes:
         grahtp: for GraHTP (HTP).

@@ -278,7 +278,8 @@ def grahtp_relaxed_floors(
 
 
 class GraHTPSupport(NamedTuple):
-    """When GraHTP with step size 1/(2L) ends with the support of the target on top.
+    """The conditions under which GraHTP with step size 1/(2L) ends with the support of the target
+    on top.
 
     Attributes:
         k: least sparsity of the iterates.
@@ -295,7 +296,8 @@ class GraHTPSupport(NamedTuple):
 def grahtp_support(
     L: Numeric, alpha: Numeric, K: Numeric, excess: Numeric, ratio: Numeric
 ) -> GraHTPSupport:
-    """When GraHTP with step size 1/(2L) ends with the support of the target on top.
+    """The conditions under which GraHTP with step size 1/(2L) ends with the support of the target
+    on top.
 
         k = (1 + 16 kappa^2) K,   xbar_min > 2.3 sqrt((f(xbar) - f*) / alpha),
         t = 2 k kappa ln((f(x0) - f*) / Delta)
@@ -324,7 +326,8 @@ def grahtp_support(
 
 
 class MinimizerSupport(NamedTuple):
-    """When the k-sparse minimiser has the support of the target on top: either holds.
+    """The conditions, of which one suffices, that the k-sparse minimiser has the support of the
+    target on top.
 
     Attributes:
         magnitude: what the smallest nonzero of the target has to exceed, for any k >= K.
@@ -339,7 +342,7 @@ class MinimizerSupport(NamedTuple):
 def minimizer_support(
     L: Numeric, alpha: Numeric, k: Numeric, K: Numeric, gradient: Numeric
 ) -> MinimizerSupport:
-    """When the k-sparse minimiser of f has the support of the target on top.
+    """The conditions that the k-sparse minimiser of f has the support of the target on top.
 
         xbar_min > 4.59 sqrt(k) g / alpha,   or
         k >= (1 + 4 kappa^2) K and xbar_min > 2.3 sqrt((f(xbar) - f*) / alpha)

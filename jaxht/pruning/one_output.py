@@ -153,7 +153,7 @@ class Tableau(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-    """One output after its exchanges.
+    """An output after its exchanges.
 
     Attributes:
         mask: bool (d,).

@@ -103,7 +103,7 @@ class ExportedProgram:
         return jax.jit(call, compiler_options=self._options)
 
     def _describe(self, leaves: list[Any], tree: Any, static: dict[str, Any]) -> str:
-        """All that the trace depends on."""
+        """Describe all that the trace depends on."""
         parts = [
             _versions(),
             str(tracing_settings()),

@@ -151,7 +151,8 @@ class L0Classifier(ClassifierModel):
 
     @property
     def _free_share(self) -> float:
-        """Of several classes, one has the coefficients that the others leave."""
+        """The share of the coefficients that are free: of several classes, one has what the others
+        leave."""
         return 1 - 1 / len(self.classes_) if self._is_multinomial else 1.0
 
     def _in_units_of_X(self, problem: LinearFit, x: NumpyArray) -> tuple[Any, Any]:

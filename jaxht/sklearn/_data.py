@@ -32,8 +32,8 @@ LEAST_VARIANCE = np.finfo(float).tiny / np.finfo(float).eps ** 2
 
 
 def check_weights(sample_weight: Any, X: Any, shape: tuple[int, ...] | None = None) -> NumpyArray:
-    """One weight of at least 0 for each sample, in the dtype of X, or where a ``shape`` is given
-    one for each entry of y; ones for None."""
+    """Return a weight of at least 0 for each sample, in the dtype of X, or where a ``shape`` is
+    given one for each entry of y; ones for None."""
     if sample_weight is None:
         sample_weight = 1.0
     if isinstance(sample_weight, numbers.Number):

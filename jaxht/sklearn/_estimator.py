@@ -26,7 +26,7 @@ CRITERIA = ("cv", "aic", "bic", "ebic", "gic", "sic")
 
 
 class Candidate(NamedTuple):
-    """One solution of a path, as a function that is given as ``k`` sees it; numbers.
+    """A solution of a path, as a function that is given as ``k`` sees it; numbers.
 
     The estimator takes the k for which the function is least: ``k=lambda c: c.deviance + 2 *
     c.size`` is "aic". A value that is NaN is never the least.

@@ -293,7 +293,8 @@ class LinearEstimator(SparseEstimator):
         self._set_coefficients(problem, x)
 
     def _count_comparable(self, problem: LinearFit, path: Any) -> int:
-        """The sparsities up to an exact fit; without it where as many coefficients fit any target."""
+        """The sparsities up to an exact fit; without it where as many coefficients fit any
+        target."""
         if not self._has_squared_errors:
             return len(path.value)
         objective = problem.objective

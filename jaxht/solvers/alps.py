@@ -65,7 +65,7 @@ class ExtrapolatedThresholding(Solver):
     step_limit = 5_000
 
     def first_support(self, constraint: SelectionConstraint, x0: Array, g: Array) -> Support:
-        """That of x0."""
+        """The support of x0."""
         raise NotImplementedError
 
     def active(self, constraint: SelectionConstraint, support: Support, g: Array) -> Support:

@@ -26,7 +26,7 @@ NO_DECREASE_ULPS = 8
 
 
 class Core(NamedTuple):
-    """One core.
+    """A core: a run with a regulariser of its own.
 
     Attributes:
         S: bool, the support.

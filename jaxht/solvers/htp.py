@@ -179,7 +179,7 @@ def refine(
     info: Info,
     step: GradientStep,
 ) -> tuple[Iterate, Any, Info]:
-    """Where a run would end, refit exactly on the support of the iterate, and go on if that finds
+    """Refit exactly where a run would end, on the support of the iterate, and go on if that finds
     another support."""
     ends = jnp.asarray(info.status) != Status.RUNNING
 

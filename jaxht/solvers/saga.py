@@ -100,7 +100,7 @@ class HTSAGA(Solver):
         iterate: Iterate,
         state: HTSAGAState,
     ) -> Step[HTSAGAState]:
-        """One epoch: as many updates as are needed to draw n samples."""
+        """Take an epoch: as many updates as are needed to draw n samples."""
         step_size, key, table = state
         key, draws = jax.random.split(key)
         n = objective.num_samples

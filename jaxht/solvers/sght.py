@@ -87,7 +87,7 @@ class SGHT(Solver):
         iterate: Iterate,
         state: SamplingState,
     ) -> Step[SamplingState]:
-        """One epoch: as many updates as are needed to draw n samples."""
+        """Take an epoch: as many updates as are needed to draw n samples."""
         step_size, key = state
         key, draws = jax.random.split(key)
         b = self.batch_size

@@ -75,5 +75,5 @@ class Solver(Protocol):
         ...
 
     def step(self, objective: Any, constraint: Any, iterate: Iterate, state: Any) -> Step[Any]:
-        """One step of the algorithm, or one turn of a step, see ``takes_turns``."""
+        """Take a step of the algorithm, or a turn of one, see ``takes_turns``."""
         ...

@@ -51,7 +51,7 @@ class VarianceReduction(Solver):
         iterate: Iterate,
         state: SamplingState,
     ) -> Step[SamplingState]:
-        """One stage."""
+        """Take a stage."""
         step_size, key = state
         key, draws, choice = jax.random.split(key, 3)
         b = self.batch_size

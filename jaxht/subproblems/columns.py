@@ -34,7 +34,7 @@ class LinearProblem(Subproblem):
 
     @property
     def is_quadratic(self) -> bool:
-        """For squared errors of coordinates without bounds."""
+        """Whether errors are squared, and coordinates without bounds."""
         shape = self.objective.shape
         is_formed = len(shape) == 1 or math.prod(shape) <= MAX_FORMED_ENTRIES
         return self.objective.is_least_squares and is_formed and self.is_free
@@ -54,7 +54,7 @@ class LinearProblem(Subproblem):
 
     @property
     def is_searchable(self) -> bool:
-        """Where columns are cheap as well."""
+        """Whether columns are cheap as well."""
         return super().is_searchable and self.objective.design.has_cheap_columns
 
 
@@ -63,13 +63,13 @@ class ColumnProblem(LinearProblem):
 
     @property
     def is_expandable(self) -> bool:
-        """For smooth separable losses on gathered columns."""
+        """Whether losses are smooth and separable, and columns gathered."""
         is_separable = self.objective.loss.is_separable
         return is_separable and self.is_smooth and self.is_free and self._gathers
 
     @property
     def has_cheap_rows(self) -> bool:
-        """On gathered columns, and where there are few coordinates."""
+        """Whether columns are gathered, or coordinates few."""
         return super().has_cheap_rows or (self.space.selects_entries and self._gathers)
 
     @property

@@ -66,8 +66,8 @@ class GraphProblem(Subproblem):
         return True
 
     def approach(self, support: Any, x: Array, enough: Numeric | None = None) -> Refit:
-        """A refit that ends with a Newton step that decreases f by less than APPROACHED of it, which
-        saves half of the products."""
+        """A refit that ends with a Newton step that decreases f by less than APPROACHED of it,
+        which saves half of the products."""
         return self._refit(support, x, None, APPROACHED if enough is None else enough)
 
     def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
@@ -322,7 +322,7 @@ class CovarianceSelection:
         return solve
 
     def curvatures(self) -> Array:
-        """As where W is diagonal, its inverse like S."""
+        """The curvatures where W is diagonal, with an inverse like S."""
         i, j = self.pattern.places
         own = jnp.diagonal(self.S)
         return own[i] * own[j]

@@ -30,7 +30,7 @@ class LeastSquaresProblem(ColumnProblem):
 
     @property
     def has_gains(self) -> bool:
-        """For vectors whose items are coordinates, without bounds, where k_max is known."""
+        """Whether items are coordinates of a vector, without bounds, and k_max is known."""
         is_vector = len(self.objective.shape) == 1
         return is_vector and self.is_free and self.space.k_max is not None
 
@@ -63,7 +63,8 @@ class LeastSquaresProblem(ColumnProblem):
         return Refit(x, pred, RefitStatus.of(True))
 
     def differentiate(self, support: Any, x: Array) -> Array:
-        """Of complex numbers by the derivative of the refit, where columns are gathered."""
+        """Differentiate x; complex numbers by the derivative of the refit, where columns are
+        gathered."""
         f = self.objective
         if not is_complex(f) or not f.design.gathers(support.k_max):
             return super().differentiate(support, x)

@@ -22,17 +22,17 @@ class MomentProblem(Subproblem):
 
     @property
     def is_quadratic(self) -> bool:
-        """Where coordinates have no bounds."""
+        """Whether coordinates have no bounds."""
         return self.is_free
 
     @property
     def has_cheap_rows(self) -> bool:
-        """Where items are coordinates."""
+        """Whether items are coordinates."""
         return self.space.selects_entries
 
     @property
     def has_gains(self) -> bool:
-        """Where coordinates have no bounds, and k_max is known."""
+        """Whether coordinates have no bounds, and k_max is known."""
         return self.is_free and self.space.k_max is not None
 
     @property

@@ -117,7 +117,7 @@ class CoordinateFunction(SmoothFunction, Protocol):
 
 
 class Region(NamedTuple):
-    """Where the coordinates w may lie.
+    """The set in which the coordinates w may lie.
 
     Attributes:
         inside: bool, shaped like w; False where w must be 0.

@@ -60,7 +60,7 @@ class CellTrials:
 
 
 class Grid:
-    """All combinations of the values of some axes. Arguments as in :func:`jaxht.sweep.run`, and
+    """The combinations of the values of some axes. Arguments as in :func:`jaxht.sweep.run`, and
     values known before.
 
     Attributes:

@@ -134,7 +134,7 @@ class Recovery:
         return carry.loop.status == Status.RUNNING
 
     def advance(self, case: RecoveryCase, carry: RecoveryCarry) -> RecoveryCarry:
-        """One turn of the solver, and perhaps a look at where the last steps have led."""
+        """Take a turn of the solver, and perhaps a look at where the last steps have led."""
         is_running = carry.loop.status == Status.RUNNING
         loop = tree_where(is_running, one_turn(case.problem, carry.loop), carry.loop)
         if self.look_every is None:

@@ -220,7 +220,7 @@ def fit_line(
 
 
 class _Crossings(NamedTuple):
-    """Where curves cross the levels: (levels, rows)."""
+    """The places where curves cross the levels: (levels, rows)."""
 
     estimate: Floats
     lower: Floats

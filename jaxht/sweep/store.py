@@ -349,7 +349,7 @@ def make_blanks(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def record_path(coordinates: Mapping[str, Value]) -> Path:
-    """Where the record of a cell is, in the folder of the store."""
+    """The path of the record of a cell, in the folder of the store."""
     return Path(CELLS) / f"{hash_json(coordinates)[:16]}.npz"
 
 

@@ -68,7 +68,7 @@ def one_shot(density: Numeric, at: Numeric) -> Schedule:
 def cubic(
     density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeric = 1.0
 ) -> Schedule:
-    r"""From ``initial`` at step ``begin`` to ``density`` at step ``end``, quickly at first and
+    r"""Fall from ``initial`` at step ``begin`` to ``density`` at step ``end``, quickly at first and
     slowly in the end.
 
     .. math:: \rho_t = \rho_f + (\rho_i - \rho_f) \left(1 - \frac{t - t_0}{t_1 - t_0}\right)^3
@@ -99,8 +99,8 @@ def cubic(
 def exponential(
     density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeric = 1.0
 ) -> Schedule:
-    r"""From ``initial`` at step ``begin`` to ``density`` at step ``end``, by the same factor in
-    each step.
+    r"""Fall from ``initial`` at step ``begin`` to ``density`` at step ``end``, by the same factor
+    in each step.
 
     .. math:: \rho_t = \rho_i^{1 - s} \rho_f^s, \qquad s = \frac{t - t_0}{t_1 - t_0}
 

@@ -48,7 +48,8 @@ LARGE_SHAPE = 20.0
 
 
 def _stirling(nu: Array) -> tuple[Array, Array]:
-    """``g = nu log nu - log Gamma(nu) - nu`` and ``g' = log nu - psi(nu)``, without cancellation."""
+    """``g = nu log nu - log Gamma(nu) - nu`` and ``g' = log nu - psi(nu)``, without
+    cancellation."""
     is_large = nu > LARGE_SHAPE
     small = jnp.where(is_large, LARGE_SHAPE, nu)
     large = jnp.where(is_large, nu, LARGE_SHAPE)

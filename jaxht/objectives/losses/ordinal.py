@@ -149,8 +149,8 @@ class OrdinalLoss(Loss):
 
 
 class _Sides(NamedTuple):
-    """On which sides of which thresholds the samples are; classes are counted among those that have
-    samples.
+    """The sides of the thresholds on which the samples are; classes are counted among those that
+    have samples.
 
     Attributes:
         weights: s, (n,).
@@ -293,8 +293,8 @@ def _solve_tridiagonal(diagonal: Array, off_diagonal: Array, b: Array) -> Array:
 
 
 def _start(sides: _Sides, u: Array) -> Array:
-    """About the theta at which ``sum_i s_i sigma(theta_j - u_i)`` is the weight of the classes up to
-    j.
+    """About the theta at which ``sum_i s_i sigma(theta_j - u_i)`` is the weight of the classes up
+    to j.
 
     Found by bisection, to within a unit of u, so that Newton's method begins where the function is
     curved: of predictions that are far apart it consists of lines.

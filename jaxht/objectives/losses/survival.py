@@ -17,7 +17,7 @@ __all__ = ["CoxLoss", "RiskSets"]
 
 @pytree
 class RiskSets:
-    """Who is at risk at the time of each sample: all samples of its stratum whose times are not
+    """The samples at risk at the time of each sample: those of its stratum whose times are not
     before it.
 
     The samples are in order of their strata, within a stratum in falling order of time, and of
@@ -285,7 +285,7 @@ class _Log(NamedTuple):
         return _Log(self.high, low).where(~is_absent)
 
     def take(self, places: Any) -> "_Log":
-        """Those at an index, of any kind."""
+        """The logarithms at an index, of any kind."""
         return _Log(self.high[places], self.low[places])
 
     def where(self, is_present: Array) -> "_Log":
@@ -374,7 +374,7 @@ def _cumulate(
         before, mean = _cumulate(ends, end_means, last)
 
         def shift(v, first):
-            """Each in the row of the next block."""
+            """Move each value into the row of the next block."""
             return jnp.pad(v, (1, 0), constant_values=first)[:, None]
 
         high = shift(before.high, ABSENT)

@@ -200,8 +200,8 @@ class LocalSearch(Solver):
         return RefittedSearch(self.num_candidates)
 
     def _restart(self, walks: Walk, best: Selection) -> Selection:
-        """Where the next walks start: the worst of these at the best selection, the others where
-        they ended."""
+        """The places where the next walks start: the worst of these at the best selection, the
+        others where they ended."""
         num_elite = max(1, self.num_starts // WALKS_PER_ELITE_WALK)
         is_elite = rank(walks.least) >= self.num_starts - num_elite
 

@@ -59,7 +59,7 @@ class Walk(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Where walks may start, one entry in each array for each walk.
+    """The places where walks may start, one entry in each array for each walk.
 
     Attributes:
         kept: bool (num_starts, ...), the items that are selected in any case: of the first walk
@@ -111,7 +111,7 @@ class Starts(NamedTuple):
 
 
 class Search(Protocol):
-    """One of the three searches; a pytree with what it computes once for each run.
+    """Base of the three searches; a pytree with what it computes once for each run.
 
     A search whose selections are :class:`RefittedSelection` inherits ``refit`` and ``locate``.
     """
