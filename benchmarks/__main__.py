@@ -26,6 +26,7 @@ NAMES = (
     "greedy",
     "pylops_omp",
     "complex_numbers",
+    "phantom",
     "optima",
     "subset",
     "stochastic",
