@@ -18,6 +18,7 @@ NAMES = (
     "htp",
     "overhead",
     "recovery",
+    "accuracy",
     "sweep",
     "transforms",
     "sparse_inference",
