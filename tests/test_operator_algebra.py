@@ -1,5 +1,8 @@
 """Operators made of others against the matrices that they stand for."""
 
+import pathlib
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -206,6 +209,36 @@ def test_operators_of_lineax():
         np.testing.assert_allclose(image, whole @ x, atol=1e-4)
         np.testing.assert_allclose(adjoint, whole.conj().T @ r, atol=1e-4)
     assert len(traced) == 2  # the product, and for its adjoint
+
+
+def check_example_of(package):
+    """What the example of docs/coming_from.md leaves; it finds a solution."""
+    pytest.importorskip(package)
+    page = pathlib.Path(__file__).parents[1] / "docs" / "coming_from.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (block for block in blocks if f"import {package}" in block)
+    scope = {}
+    exec(code, scope)
+    A, y = scope["A"], scope["y"]
+    assert np.linalg.norm(A @ scope["result"].x - y) < 1e-4 * np.linalg.norm(y)
+    return scope
+
+
+def test_operators_of_pylops():
+    """As docs/coming_from.md has it: products are those of the matrix."""
+    scope = check_example_of("pylops")
+    whole = scope["blur"].todense() @ materialise(operators.wavelet(64, "haar"))
+    x = draw(64)
+    np.testing.assert_allclose(scope["A"] @ x, whole @ x, atol=1e-5)
+    np.testing.assert_allclose(scope["A"].H @ x, whole.T @ x, atol=1e-5)
+
+
+def test_operators_of_scico():
+    """As docs/coming_from.md has it: the derived adjoint is theirs."""
+    scope = check_example_of("scico")
+    r = draw(16, 16)
+    expected = np.ravel(scope["H"].adj(r))
+    np.testing.assert_allclose(scope["A"].H @ r.ravel(), expected, atol=1e-5)
 
 
 def test_spikes_and_cosines():
