@@ -132,6 +132,22 @@ def test_curves_are_found_where_they_are_known(coins, tmp_path):
     np.testing.assert_allclose(rate, expit(-(k - half) / SCALE), atol=0.1)
 
 
+def test_the_time_at_the_curve(coins, tmp_path):
+    counts = atlas.run(coins, Session(tmp_path / "store", None, lambda progress: None))
+    # Seconds that are linear in n and K/n between those that are timed, and of K/n beyond the last.
+    n, rho = np.array([10, 40]), np.array([0.0, 0.25])
+    timed = (("design", "solver", "timed_n", "rho"), (n[:, None] * (1 + 8 * rho))[None, None])
+    counts = counts.assign_coords(timed_n=n, rho=rho).assign(seconds_per_step=timed)
+    chosen = coins.model_copy(update={"rho": None, "timed_n": n.tolist()})
+    summary = atlas.summarise(counts, chosen)
+    each = summary.n * (1 + 8 * np.minimum(summary.estimate, 0.25))
+    xarray.testing.assert_allclose(summary.seconds, (summary.steps * each).rename("seconds"))
+    assert float(summary.estimate.sel(n=16).max()) < 0.25 < float(summary.estimate.sel(n=24).min())
+    row = atlas.table(summary, chosen).splitlines()[4].split()
+    first = summary.seconds.isel(design=0, solver=0, signal=0).values
+    assert row == ["NIHT,", "ms", *(f"{1e3 * value:.2f}" for value in first)]
+
+
 def test_a_run_goes_on_where_it_was_interrupted(coins, tmp_path):
     class Interrupted(Exception):
         pass

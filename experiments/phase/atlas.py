@@ -356,8 +356,9 @@ def summarise(results: Dataset, config: Config) -> Dataset:
 
     Returns:
         ``estimate``, ``lower`` and ``upper`` of the K/n at which half of the signals are recovered,
-        and ``steps`` of the recovered ones about there, over design, solver, signal and n; of cells
-        over rho as well ``cell_rate`` and ``cell_cost``, the seconds or steps of a solver.
+        and ``steps`` of the recovered ones about there, over design, solver, signal and n; where
+        steps were timed, also ``seconds``, what these steps take for one problem. Of cells over rho
+        as well ``cell_rate`` and ``cell_cost``, the seconds or steps of a solver.
     """
     dims = ("design", "solver", "signal", "n")
     results = results.transpose(*dims, "k", ...)
@@ -375,6 +376,9 @@ def summarise(results: Dataset, config: Config) -> Dataset:
     rate = successes / trials.where(trials > 0)
     is_near = (rate >= 0.25) & (rate <= 0.75)
     summary["steps"] = results.steps.fillna(0).weighted(successes.where(is_near, 0)).mean("k")
+    if "seconds_per_step" in results:
+        per_step = interpolate(results.seconds_per_step, config.n)
+        summary["seconds"] = summary.steps * along_curve(per_step, summary.estimate)
 
     return summary.merge(_cells(results, config, rate)) if config.rho else summary
 
@@ -403,6 +407,16 @@ def interpolate(seconds: DataArray, n: Sequence[int]) -> DataArray:
         along_n, seconds, input_core_dims=[["timed_n"]], output_core_dims=[["n"]], vectorize=True
     )
     return found.assign_coords(n=list(n))
+
+
+def along_curve(seconds: DataArray, rho: DataArray) -> DataArray:
+    """Return the seconds of a step at one K/n of each n: between those that are timed linear in
+    K/n, beyond them those of the nearest."""
+
+    def at_rho(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        return np.interp(wanted, seconds.rho.values, values)
+
+    return xarray.apply_ufunc(at_rho, seconds, rho, input_core_dims=[["rho"], []], vectorize=True)
 
 
 def find_fastest(summary: Dataset) -> DataArray:
@@ -477,7 +491,7 @@ def draw_fastest(axes: Axes, delta: Array, shown: Dataset, colors: Sequence[str]
 
 
 def table(summary: Dataset, config: Config) -> str:
-    """Write the curves, the steps along them, and what is known of them."""
+    """Write the curves, the steps and the time along them, and what is known of them."""
     delta = np.array(config.n) / config.d
     lines = []
     for design, signal in itertools.product(config.designs, config.signals):
@@ -490,6 +504,9 @@ def table(summary: Dataset, config: Config) -> str:
         lines += [_write_row(name, values, "6.3f") for name, values in rows.items()]
         steps = {f"{name}, steps": shown.steps.sel(solver=name) for name in config.solvers}
         lines += [_write_row(name, values.values, "6.0f") for name, values in steps.items()]
+        if "seconds" in summary:
+            times = {f"{name}, ms": 1e3 * shown.seconds.sel(solver=name) for name in config.solvers}
+            lines += [_write_row(name, values.values, "6.2f") for name, values in times.items()]
     for claim in CLAIMS:
         found = claim.found(summary, config)
         if found.verdict is Verdict.CANNOT_BE_JUDGED:
