@@ -1,5 +1,7 @@
 """The baselines: FISTA against scikit-learn, its gap, AMP against its state evolution."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from sklearn.linear_model import Lasso
 
 import jaxht
 from jaxht import LeastSquares, Sparse
-from jaxht.baselines import AMP, FISTA, l1_transition, predict_amp
+from jaxht.baselines import AMP, FISTA, BasisPursuit, debias, l1_transition, predict_amp
 from jaxht.baselines.state_evolution import _complex_risk, _risk_at_zero
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -55,6 +57,46 @@ def test_a_large_penalty_gives_0():
     largest = float(jnp.max(jnp.abs(f.gradient(jnp.zeros(D), jnp.zeros(N)))))
     result = jaxht.solve(f, Sparse(D), FISTA(1.001 * largest))
     assert not np.any(result.x)
+
+
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+def test_the_refit_is_the_least_squares_fit(is_complex):
+    rng = np.random.default_rng(1)
+    designs, targets = rng.normal(size=(3, N, D)), rng.normal(size=(3, N))
+    if is_complex:
+        designs = designs + 1j * rng.normal(size=(3, N, D))
+    dtype = np.complex64 if is_complex else np.float32
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(0, 0, None))
+    def solve(A, y, k):
+        f = LeastSquares(A, y, mean=False)
+        x = jaxht.solve(f, Sparse(D), FISTA(5.0), stop=jaxht.Stop(max_steps=300)).x
+        return x, debias(f, x, k, k_max=20).x, debias(f, x).x
+
+    designs, targets = designs.astype(dtype), targets.astype(dtype)
+    for k in (5, 40):  # of the second there are at most k_max
+        for A, y, x, some, whole in zip(designs, targets, *solve(designs, targets, k), strict=True):
+            order = np.argsort(-abs(x))
+            nonzeros = np.count_nonzero(x)
+            assert 5 < nonzeros < N
+            for found, size in ((some, min(k, 20, nonzeros)), (whole, nonzeros)):
+                kept = np.sort(order[:size])
+                expected = np.zeros(D, dtype)
+                expected[kept] = np.linalg.lstsq(A[:, kept], y, rcond=None)[0]
+                np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_the_refit_of_basis_pursuit_is_the_signal():
+    f = LeastSquares(A, A @ SIGNAL)
+    x = jaxht.solve(f, Sparse(D), BasisPursuit(), stop=jaxht.Stop(max_steps=100)).x
+    found = debias(f, x, 4)
+    assert np.count_nonzero(x) > 4 and bool(found.converged)
+    np.testing.assert_allclose(found.x, SIGNAL, atol=1e-5)
+    np.testing.assert_allclose(found.pred, A @ SIGNAL, atol=1e-4)
+    # With as many columns as rows everything fits, and with none nothing is left.
+    assert float(f.value(f.start(), debias(f, x).pred)) < 1e-9
+    assert not np.any(debias(f, x, 0).x)
 
 
 # Donoho, Maleki & Montanari 2009.
@@ -133,6 +175,12 @@ def test_complex_numbers():
         (lambda: jaxht.solve(jaxht.Huber(A, Y), Sparse(D), FISTA(0.1)), "must be LeastSquares for"),
         (lambda: jaxht.solve(LeastSquares(A, Y), Sparse(D), FISTA(-0.1)), "FISTA.l1 must be at"),
         (lambda: l1_transition(0), "delta must be positive"),
+        (lambda: debias(LeastSquares(A, Y), SIGNAL, D + 1), "k must lie between 0 and d = 60"),
+        (lambda: debias(jaxht.Huber(A, Y), SIGNAL, 3), "objective must be LeastSquares for debias"),
+        (
+            lambda: jax.jit(debias)(LeastSquares(A, Y), SIGNAL, 3),
+            "k_max must be given for debias where k is traced",
+        ),
     ],
 )
 def test_errors_name_what_is_needed(call, words):
