@@ -26,6 +26,7 @@ NAMES = (
     "single",
     "greedy",
     "pylops_omp",
+    "message_passing",
     "complex_numbers",
     "phantom",
     "optima",
