@@ -180,7 +180,7 @@ def test_every_solver_is_built_from_an_objective_and_k(name):
             objective, sweep.Cell({"K": 2}, {}, jax.random.key(0))
         )
         objective, constraint = objective.prepare(), constraint.prepare(objective.shape)
-        assert (constraint.k_max == row.sparsity(2, 12)) or not row.gathers
+        assert (constraint.k_max == row.sparsity(2, 10, 12)) or not row.gathers
         return solver.init(objective, constraint, objective.start(), None)
 
     assert jax.eval_shape(init, A)[0].x.shape == (12,)

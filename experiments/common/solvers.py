@@ -15,6 +15,11 @@ from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import eigh
 from jaxht.sweep import Cell, Method
 
+# The penalty of the lasso where there is no noise, as a share of the least one that gives 0. Near
+# the phase transition it shifts entries by some ten times this share of the largest one, and FISTA
+# takes about 5000 steps.
+LASSO_SHARE = 1e-5
+
 
 def axis_K(cell: Cell) -> Any:
     """Return the coordinate K of a cell."""
@@ -32,6 +37,18 @@ def svrg(objective: LeastSquares, k: Any) -> Solver:
     """Return HT-SVRG with eta = 2 / sigma_max(A)^2 for the mean over n samples, eta / n for their
     sum, and m = 3n."""
     return jaxht.HTSVRG(twice_over_curvature(objective) / objective.num_samples)
+
+
+def lasso(objective: LeastSquares, k: Any) -> Solver:
+    """Return the lasso by FISTA, with the penalty LASSO_SHARE of the least one that gives 0."""
+    zero = objective.start()
+    g = objective.gradient(zero, objective.predict(zero))
+    return baselines.FISTA(LASSO_SHARE * jnp.max(jnp.abs(g)))
+
+
+def all_columns(n: int, d: int) -> int:
+    """Return d: a solver with a penalty or a threshold leaves x free."""
+    return d
 
 
 def _times_over_curvature(
@@ -56,12 +73,12 @@ class Row:
     draws: bool = False  # whether it draws rows of A
     relaxed: int = 1  # k = min(relaxed K, d); 9 in Shen & Li 2018, §5.1
     one_run: bool = False  # whether a path over k is a single run
-    free: bool = False  # whether it finds the sparsity by itself: k = d
+    own_k: Callable[[int, int], int] | None = None  # (n, d) -> k, where it is not told K
 
-    def sparsity(self, K: Any, d: int) -> Any:
+    def sparsity(self, K: Any, n: int, d: int) -> Any:
         """Return k, for K a Python int or traced."""
-        if self.free:
-            return d
+        if self.own_k is not None:
+            return self.own_k(n, d)
         return K if self.relaxed == 1 else jnp.minimum(self.relaxed * K, d)
 
     def method(
@@ -71,9 +88,10 @@ class Row:
         most K_max."""
 
         def method(objective: Any, cell: Cell) -> tuple[Sparse, Solver]:
-            k = self.sparsity(K(cell), d)
+            n = objective.num_samples
+            k = self.sparsity(K(cell), n, d)
             most = K_max(cell) if callable(K_max) else K_max
-            k_max = int(self.sparsity(most, d)) if self.gathers else None
+            k_max = int(self.sparsity(most, n, d)) if self.gathers else None
             return Sparse(k, k_max=k_max), self.build(objective, k)
 
         return method
@@ -121,10 +139,24 @@ SOLVERS = {
         lambda f, k: HTP(spectral.restricted_step_size(f, k)), "GraHTP", HALF, gathers=True
     ),
     "FGraHTP": Row(lambda f, k: IHT(spectral.restricted_step_size(f, k)), "FGraHTP", HALF),
-    "AMP": Row(lambda f, k: baselines.AMP(), "AMP", r"best $\tau$ for $n/d$", free=True),
-    "BasisPursuit": Row(lambda f, k: baselines.BasisPursuit(), "basis pursuit", "ADMM", free=True),
+    "AMP": Row(lambda f, k: baselines.AMP(), "AMP", r"best $\tau$ for $n/d$", own_k=all_columns),
+    "EMBGAMP": Row(
+        lambda f, k: baselines.EMBGAMP(), "EM-BG-AMP", "learned prior", own_k=all_columns
+    ),
+    "BasisPursuit": Row(
+        lambda f, k: baselines.BasisPursuit(), "basis pursuit", "ADMM", own_k=all_columns
+    ),
+    "FISTA": Row(lasso, "lasso", rf"FISTA, ${LASSO_SHARE:g} \max_j |a_j^* y|$", own_k=all_columns),
     "TunedIHT": Row(
-        lambda f, k: baselines.TunedIHT(), "tuned IHT", "Maleki & Donoho 2010", free=True
+        lambda f, k: baselines.TunedIHT(), "tuned IHT", "Maleki & Donoho 2010", own_k=all_columns
+    ),
+    "TST": Row(
+        lambda f, k: jaxht.CoSaMP(expand=1),
+        "tuned TST",
+        "Maleki & Donoho 2010",
+        gathers=True,
+        passes=10,  # as CSMPSP
+        own_k=baselines.tuned_sparsity,
     ),
     **{
         f"{name}-{factor:g}": Row(

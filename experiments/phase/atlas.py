@@ -99,7 +99,7 @@ class Config(BaseConfig):
     # gap_rtol: duality gap, as a share of f, at which a solver that knows it ends.
     gap_rtol: Positive | None = None
     # round_n: one compile serves all n that agree when rounded up to a multiple of it, except with
-    # solvers that find the sparsity by themselves, from n/d.
+    # solvers that are not told K, and find what they need from n/d.
     round_n: Count
     # timed_n: n at which steps are timed, on a machine with nothing else to do; for others the time
     # is interpolated. The fastest solver is that of the least time then; absent: that of the fewest
@@ -255,7 +255,7 @@ def measure(config: Config, session: Session, design: str, solver: str) -> Datas
             part=f"{design}-{solver}",
             num_trials=config.num_signals,
             seed=config.seed,
-            round_up={"n": 1 if SOLVERS[solver].free else config.round_n},
+            round_up={"n": config.round_n if SOLVERS[solver].own_k is None else 1},
             problem=("signal", "n", "k"),
             shared=(),  # nothing
             shard=(0, 1),
