@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+from scipy.linalg import hadamard
 from scipy.special import expit
-from scipy.stats import binom
+from scipy.stats import binom, kstest
 from sklearn.linear_model import LogisticRegression
 
 from experiments.common import Session, config
@@ -190,22 +191,63 @@ def test_processes_share_the_solvers(coins, tmp_path):
 
 @pytest.mark.parametrize("design", atlas.DESIGNS)
 def test_problems_are_those_of_the_design(design):
-    is_matrix_free = design in atlas.MATRIX_FREE
+    kind = atlas.DESIGNS[design]
     n, d, k = 40, 64, 9
-    bound = n if is_matrix_free else 48
+    bound = n if kind.needs_n else 48
     cell = sweep.Cell({"signal": 0, "n": n, "k": k}, {"n": bound}, jax.random.key(0))
     problem = atlas.draw_problem(jax.random.key(1), cell, d, design)
-    dense = problem.A.columns(jnp.arange(d)).T if is_matrix_free else problem.A
+    is_matrix = isinstance(problem.A, jax.Array)
+    dense = problem.A if is_matrix else problem.A.columns(jnp.arange(d)).T
     A, x = np.asarray(dense), np.asarray(problem.x_true)
     assert (A[n:] == 0).all() and np.count_nonzero(x) == k
     np.testing.assert_allclose(abs(x[x != 0]), 1, rtol=1e-5)
     np.testing.assert_allclose(problem.y, A @ x, atol=1e-5)
-    assert np.iscomplexobj(A) == atlas.is_complex(design)
+    assert np.iscomplexobj(A) == kind.is_complex
     assert abs(np.mean(np.sum(abs(A) ** 2, axis=0)) - 1) < 0.1
     normal = sweep.Cell({"signal": 1, "n": n, "k": k}, {"n": bound}, jax.random.key(0))
     values = np.asarray(atlas.draw_problem(jax.random.key(1), normal, d, design).x_true)
     np.testing.assert_allclose(values / np.where(values == 0, 1, abs(values)), x, rtol=1e-5)
     assert np.ptp(abs(values[values != 0])) > 0.5
+
+
+def test_rows_are_those_of_the_transforms():
+    cell = sweep.Cell({"signal": 0, "n": 40, "k": 9}, {"n": 48}, jax.random.key(0))
+    scale = np.sqrt(40)  # entries have magnitude 1 / sqrt(n)
+    frequencies = np.exp(-2j * np.pi * np.outer(np.arange(64), np.arange(64)) / 64)
+    for design, transform in (("partial_dft", frequencies), ("hadamard", hadamard(64))):
+        A = np.asarray(atlas.draw_problem(jax.random.key(1), cell, 64, design).A)[:40]
+        shares = abs(scale * A @ transform.conj().T) / 64
+        np.testing.assert_allclose(np.sort(shares, axis=1)[:, -1], 1, atol=1e-4)
+        assert len(set(shares.argmax(axis=1))) == 40
+    signs = np.asarray(atlas.draw_problem(jax.random.key(1), cell, 64, "bernoulli").A)[:40]
+    np.testing.assert_allclose(abs(scale * signs), 1, rtol=1e-5)
+    cell = sweep.Cell({"signal": 0, "n": 40, "k": 9}, {"n": 40}, jax.random.key(0))
+    few = np.asarray(atlas.draw_problem(jax.random.key(1), cell, 64, "sparse_columns").A)
+    assert ((few != 0).sum(axis=0) == atlas.DEGREE).all()
+
+
+@pytest.mark.parametrize("design", ["gaussian", "partial_dft"])
+def test_magnitudes_are_those_of_the_signal(design):
+    def draw(signal, signals):
+        place = atlas.SIGNALS.index(signal)
+        cell = sweep.Cell({"signal": place, "n": 40, "k": 30}, {"n": 40}, jax.random.key(0))
+        return np.asarray(atlas.draw_problem(jax.random.key(1), cell, 64, design, signals).x_true)
+
+    def magnitudes(x):
+        return np.sort(abs(x[x != 0]))[::-1]
+
+    found = {name: draw(name, atlas.SIGNALS) for name in atlas.SIGNALS}
+    support = found["signs"] != 0
+    for name, x in found.items():
+        assert ((x != 0) == support).all()
+        if name in atlas.DRAWN:  # whichever else there is
+            assert (x == draw(name, ["signs"])).all()
+    np.testing.assert_allclose(
+        magnitudes(found["decaying"]), atlas.DECAY ** np.arange(30), rtol=1e-4
+    )
+    uniform = magnitudes(found["uniform"])
+    assert uniform[0] <= 1 and kstest(uniform, "uniform").pvalue > 1e-4
+    assert magnitudes(found["gaussian"])[0] > 1
 
 
 def test_signals_are_recovered_within_a_share_of_the_largest_entry():
@@ -255,9 +297,9 @@ def test_claims_are_judged():
     assert verdicts(xarray.Dataset({"estimate": curves}), less) == [unknown] * 3
 
 
-def test_matrix_free_designs_have_a_program_for_each_n(tmp_path):
-    path = tiny("phase/atlas_gaussian", tmp_path, designs=["partial_dct_operator"])
-    assert "round_n must be 1" in fails("run", path, "--out", tmp_path / "store")
+def test_hadamard_matrices_have_powers_of_2(tmp_path):
+    path = tiny("phase/atlas_gaussian", tmp_path, designs=["hadamard"], d=96)
+    assert "d must be a power of 2" in fails("run", path, "--out", tmp_path / "store")
 
 
 def test_square_problems_are_refused(tmp_path):

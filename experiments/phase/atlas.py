@@ -50,31 +50,92 @@ TIMED_STEPS = 20
 TIMED_RUNS = 5
 
 
+# Nonzeros of a column of a sparse A, as in Blanchard, Tanner & Wei 2015.
+DEGREE = 7
+# The ratio of neighbouring magnitudes of a decaying signal: the 135th is 1e-3 of the first.
+DECAY = 0.95
+
+
 def complex_gaussian(key: PRNGKey, n: int, d: int, variance: Any) -> Array:
     """Draw a complex Gaussian A."""
     return ensembles.gaussian(key, n, d, variance=variance, dtype=complex)
 
 
-Design = Literal["gaussian", "partial_dct", "partial_dct_operator", "complex_gaussian"]
-DESIGNS: dict[str, Callable[..., Any]] = {
-    "gaussian": ensembles.gaussian,
-    "partial_dct": ensembles.partial_dct,
-    "partial_dct_operator": ensembles.partial_dct_operator,
-    "complex_gaussian": complex_gaussian,
+def sparse_columns(key: PRNGKey, n: int, d: int) -> Array:
+    """Draw an A with DEGREE nonzeros in each column, and norms of 1."""
+    return ensembles.sparse_columns(key, n, d, min(DEGREE, n))
+
+
+def partial_dft(key: PRNGKey, n: int, d: int, variance: Any) -> Array:
+    """Draw rows of the Fourier transform, as a matrix."""
+    A = ensembles.partial_dft_operator(key, n, d, variance=variance)
+    return A.columns(jnp.arange(d)).T
+
+
+def hadamard(key: PRNGKey, n: int, d: int, variance: Any) -> Array:
+    """Draw rows of the Walsh-Hadamard transform, as a matrix."""
+    A = ensembles.partial_hadamard_operator(key, n, d, variance=variance)
+    return A.columns(jnp.arange(d)).T
+
+
+class Kind(NamedTuple):
+    """A kind of A.
+
+    Attributes:
+        draw: (key, n, d, variance) -> A; without a variance where ``needs_n``.
+        label: in figures.
+        is_complex: whether A is complex.
+        needs_n: whether A must be drawn with n rows, so that one program serves one n.
+    """
+
+    draw: Callable[..., Any]
+    label: str
+    is_complex: bool = False
+    needs_n: bool = False
+
+
+Design = Literal[
+    "gaussian",
+    "bernoulli",
+    "sparse_columns",
+    "partial_dct",
+    "partial_dct_operator",
+    "hadamard",
+    "complex_gaussian",
+    "partial_dft",
+]
+DESIGNS: dict[str, Kind] = {
+    "gaussian": Kind(ensembles.gaussian, "Gaussian $A$"),
+    "bernoulli": Kind(ensembles.rademacher, r"Bernoulli $A$"),
+    "sparse_columns": Kind(
+        sparse_columns, f"{DEGREE} nonzeros in each column of $A$", needs_n=True
+    ),
+    "partial_dct": Kind(ensembles.partial_dct, "partial DCT"),
+    "partial_dct_operator": Kind(ensembles.partial_dct_operator, "partial DCT", needs_n=True),
+    "hadamard": Kind(hadamard, "partial Hadamard"),
+    "complex_gaussian": Kind(complex_gaussian, "complex Gaussian $A$", is_complex=True),
+    "partial_dft": Kind(partial_dft, "partial DFT", is_complex=True),
 }
-# Those of which rows cannot be left out in a compiled program.
-MATRIX_FREE = ("partial_dct_operator",)
-Signal = Literal["signs", "gaussian"]
+Signal = Literal["signs", "gaussian", "uniform", "decaying"]
 # Signs are phases where A is complex. A trial takes the place of its kind in this list, traced.
-SIGNALS = ("signs", "gaussian")
-DESIGN_LABELS = {
-    "gaussian": "Gaussian $A$",
-    "partial_dct": "partial DCT",
-    "partial_dct_operator": "partial DCT",
-    "complex_gaussian": "complex Gaussian $A$",
+SIGNALS = ("signs", "gaussian", "uniform", "decaying")
+# Those that are drawn in every program, and those that are drawn where a configuration has them.
+DRAWN = ("signs", "gaussian")
+FURTHER: dict[str, Callable[..., Array]] = {
+    "uniform": ensembles.uniform_signal,
+    "decaying": partial(ensembles.decaying_signal, ratio=DECAY),
 }
-SIGNAL_LABELS = {"signs": "signs", "gaussian": "Gaussian values"}
-COMPLEX_LABELS = {"signs": "phases", "gaussian": "complex Gaussian values"}
+SIGNAL_LABELS = {
+    "signs": "signs",
+    "gaussian": "Gaussian values",
+    "uniform": "uniform magnitudes",
+    "decaying": f"magnitudes ${DECAY:g}^j$",
+}
+COMPLEX_LABELS = {
+    **SIGNAL_LABELS,
+    "signs": "phases",
+    "gaussian": "complex Gaussian values",
+}
 L1_LINE: dict[str, Any] = {"color": plots.BLACK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
 
 
@@ -99,7 +160,8 @@ class Config(BaseConfig):
     # gap_rtol: duality gap, as a share of f, at which a solver that knows it ends.
     gap_rtol: Positive | None = None
     # round_n: one compile serves all n that agree when rounded up to a multiple of it, except with
-    # solvers that are not told K, and find what they need from n/d.
+    # solvers that are not told K, and find what they need from n/d, and with kinds of A that must
+    # be drawn with n rows.
     round_n: Count
     # timed_n: n at which steps are timed, on a machine with nothing else to do; for others the time
     # is interpolated. The fastest solver is that of the least time then; absent: that of the fewest
@@ -110,21 +172,16 @@ class Config(BaseConfig):
     def _check_n(self) -> Self:
         if self.d % self.round_n or max(self.n) >= self.d:
             raise ValueError(f"d must be a multiple of round_n, and above all n; got {self.d}")
-        if self.round_n > 1 and not {*self.designs}.isdisjoint(MATRIX_FREE):
-            raise ValueError(f"round_n must be 1 for {', '.join(MATRIX_FREE)}; got {self.round_n}")
+        if "hadamard" in self.designs and self.d & (self.d - 1):
+            raise ValueError(f"d must be a power of 2 for hadamard; got {self.d}")
         if self.timed_n and not self.rho:
             raise ValueError("timed_n needs cells, rho")
         return self
 
 
-def is_complex(design: str) -> bool:
-    """Return whether problems of a kind of A are complex."""
-    return design == "complex_gaussian"
-
-
 def largest_k(design: str, n: int, d: int) -> int:
     """Return the largest K that is tried."""
-    l1 = l1_transition(n / d, is_complex=is_complex(design)).rho
+    l1 = l1_transition(n / d, is_complex=DESIGNS[design].is_complex).rho
     return min(n, math.ceil(BEYOND_L1 * l1 * n))
 
 
@@ -133,18 +190,33 @@ def axis_k(cell: sweep.Cell) -> Any:
     return cell["k"]
 
 
-def draw_problem(key: PRNGKey, cell: sweep.Cell, d: int, design: str) -> ensembles.PlantedProblem:
-    """Draw a problem without noise; the columns of A have norms of about 1."""
+def draw_problem(
+    key: PRNGKey, cell: sweep.Cell, d: int, design: str, signals: Sequence[str] = DRAWN
+) -> ensembles.PlantedProblem:
+    """Draw a problem without noise; the columns of A have norms of about 1.
+
+    Args:
+        key: of the trial.
+        cell: signal, n and k.
+        d: number of columns.
+        design: a kind of A.
+        signals: kinds of signals that the program has beside DRAWN.
+    """
+    kind = DESIGNS[design]
 
     def signal(key: PRNGKey, d: int, K: Any) -> Array:
-        dtype = complex if is_complex(design) else float
-        x = ensembles.gaussian_signal(key, d, K, dtype=dtype)
-        return jnp.where(cell["signal"] == SIGNALS.index("signs"), jnp.sign(x), x)
+        dtype = complex if kind.is_complex else float
+        values = ensembles.gaussian_signal(key, d, K, dtype=dtype)
+        x = jnp.where(cell["signal"] == SIGNALS.index("signs"), jnp.sign(values), values)
+        for name in sorted({*signals} - {*DRAWN}):
+            other = FURTHER[name](key, d, K, dtype=dtype)
+            x = jnp.where(cell["signal"] == SIGNALS.index(name), other, x)
+        return x
 
-    if design in MATRIX_FREE:
-        drawn = partial(DESIGNS[design], n=cell.bounds["n"], d=d)
+    if kind.needs_n:
+        drawn = partial(kind.draw, n=cell.bounds["n"], d=d)
         return ensembles.planted(key, drawn, partial(signal, d=d, K=cell["k"]))
-    return draw(key, cell, d, axis_k, "trial", design=DESIGNS[design], signal=signal)
+    return draw(key, cell, d, axis_k, "trial", design=kind.draw, signal=signal)
 
 
 def is_recovered(x: Array, x_true: Array) -> Array:
@@ -219,7 +291,7 @@ def trial_of(config: Config, design: str, solver: str) -> sweep.Run:
         return Stop(max_steps=steps, target_value=target, gap_rtol=config.gap_rtol)
 
     return sweep.Recovery(
-        partial(draw_problem, d=config.d, design=design),
+        partial(draw_problem, d=config.d, design=design, signals=config.signals),
         {solver: method_of(config, design, solver)},
         objective=partial(LeastSquares, mean=False),
         stop=stop,
@@ -235,6 +307,7 @@ def measure(config: Config, session: Session, design: str, solver: str) -> Datas
     reads what is there.
     """
     trial = trial_of(config, design, solver)
+    serves_one_n = DESIGNS[design].needs_n or SOLVERS[solver].own_k is not None
     signals = [SIGNALS.index(name) for name in config.signals]
     curves = [Curve(*pair) for pair in itertools.product(signals, config.n)]
     most = {n: largest_k(design, n, config.d) for n in config.n}
@@ -255,7 +328,7 @@ def measure(config: Config, session: Session, design: str, solver: str) -> Datas
             part=f"{design}-{solver}",
             num_trials=config.num_signals,
             seed=config.seed,
-            round_up={"n": config.round_n if SOLVERS[solver].own_k is None else 1},
+            round_up={"n": 1 if serves_one_n else config.round_n},
             problem=("signal", "n", "k"),
             shared=(),  # nothing
             shard=(0, 1),
@@ -338,7 +411,7 @@ def programs_for(
         return sweep.Cell({"signal": 0, "n": n, "k": k}, {"n": n}, key)
 
     def drawn(k: Array) -> ensembles.PlantedProblem:
-        return draw_problem(key, cell_of(k), config.d, design)
+        return draw_problem(key, cell_of(k), config.d, design, config.signals)
 
     def solved(problem: ensembles.PlantedProblem, k: Array) -> Array:
         f = LeastSquares(problem.A, problem.y, mean=False)
@@ -428,7 +501,7 @@ def find_fastest(summary: Dataset) -> DataArray:
 
 def l1_curve(design: str, delta: Iterable[float]) -> list[float]:
     """Return the K/n up to which l1 minimisation recovers signals, in the limit of large d."""
-    return [l1_transition(value, is_complex=is_complex(design)).rho for value in delta]
+    return [l1_transition(value, is_complex=DESIGNS[design].is_complex).rho for value in delta]
 
 
 def plot(summary: Dataset, config: Config) -> Figure:
@@ -456,8 +529,8 @@ def plot(summary: Dataset, config: Config) -> Figure:
             draw_fastest(column[1], delta, shown, [color for color, _ in looks.values()])
         for axes in column:
             axes.plot(delta, l1_curve(design, delta), label="$\\ell_1$, large $d$", **L1_LINE)
-        values = COMPLEX_LABELS if is_complex(design) else SIGNAL_LABELS
-        curves.set_title(f"{DESIGN_LABELS[design]}, {values[signal]}")
+        values = COMPLEX_LABELS if DESIGNS[design].is_complex else SIGNAL_LABELS
+        curves.set_title(f"{DESIGNS[design].label}, {values[signal]}")
         column[-1].set_xlabel(r"undersampling $\delta = n/d$")
     for axes in panels[:, 0]:
         axes.set_ylabel(r"sparsity $\rho = K/n$")
@@ -589,7 +662,7 @@ CLAIMS = (
         follows_l1(solver, design, signal)
         for solver in L1_SOLVERS
         for design in DESIGNS
-        for signal in SIGNALS
+        for signal in DRAWN
     ),
     *(reaches(design, *point) for design, points in GAGA.items() for point in points),
 )
