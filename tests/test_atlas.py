@@ -149,6 +149,33 @@ def test_the_time_at_the_curve(coins, tmp_path):
     assert row == ["NIHT,", "ms", *(f"{1e3 * value:.2f}" for value in first)]
 
 
+def test_a_curve_beyond_what_was_tried_is_a_lower_bound(tmp_path):
+    changes = {"n": [16, 20, 24], "rho": None, "timed_n": None}
+    chosen = config.load(tiny("phase/atlas_gaussian", tmp_path, **changes), "quick", MODELS)
+    coords = {"design": ["gaussian"], "solver": ["NIHT"], "signal": ["signs"], "n": chosen.n}
+    coords["k"] = [4, 8, 16]
+    successes = np.array([[9, 9, 6], [9, 9, 9], [9, 0, 0]])[None, None, None]
+    counts = xarray.Dataset(
+        {
+            "successes": (tuple(coords), successes),
+            "trials": (tuple(coords), np.full_like(successes, 9)),
+            "steps": (tuple(coords), np.ones(successes.shape)),
+        },
+        coords,
+    )
+    summary = atlas.summarise(counts, chosen)
+    found = summary.squeeze()
+    assert found.is_beyond.values.tolist() == [True, True, False]
+    np.testing.assert_allclose(found.estimate, [1, 0.8, 6 / 24], atol=0.01)
+    assert (found.estimate[:2] == [1, 0.8]).all() and (found.upper[:2] == math.inf).all()
+    assert found.lower[0] < 1 and found.lower[1] == 0.8 and found.upper[2] < 8 / 24
+    row = atlas.table(summary, chosen).splitlines()[2].split()
+    assert row == ["NIHT", "1.000+", "0.800+", f"{float(found.estimate[2]):.3f}"]
+    (panel,) = atlas.plot(summary, chosen).axes
+    (arrows,) = [line for line in panel.lines if "arrow" in line.get_marker()]
+    np.testing.assert_allclose(arrows.get_ydata(), [1, 0.8])
+
+
 def test_a_run_goes_on_where_it_was_interrupted(coins, tmp_path):
     class Interrupted(Exception):
         pass

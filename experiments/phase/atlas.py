@@ -136,6 +136,8 @@ COMPLEX_LABELS = {
     "signs": "phases",
     "gaussian": "complex Gaussian values",
 }
+# An arrow from where a curve is at least.
+AT_LEAST: dict[str, Any] = {"marker": r"$\uparrow$", "markersize": 9, "linestyle": "none"}
 L1_LINE: dict[str, Any] = {"color": plots.BLACK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
 
 
@@ -430,20 +432,26 @@ def summarise(results: Dataset, config: Config) -> Dataset:
     Returns:
         ``estimate``, ``lower`` and ``upper`` of the K/n at which half of the signals are recovered,
         and ``steps`` of the recovered ones about there, over design, solver, signal and n; where
-        steps were timed, also ``seconds``, what these steps take for one problem. Of cells over rho
-        as well ``cell_rate`` and ``cell_cost``, the seconds or steps of a solver.
+        steps were timed, also ``seconds``, what these steps take for one problem. Where a curve
+        lies beyond all K that were tried, ``is_beyond``, the estimate is the largest of them, and
+        there is no upper end. Of cells over rho as well ``cell_rate`` and ``cell_cost``, the
+        seconds or steps of a solver.
     """
     dims = ("design", "solver", "signal", "n")
     results = results.transpose(*dims, "k", ...)
     successes, trials = results.successes, results.trials
     crossings = np.empty((3, *(results.sizes[dim] for dim in dims)))
-    for place in np.ndindex(crossings.shape[1:]):
+    is_beyond = np.zeros(crossings.shape[1:], bool)
+    for place in np.ndindex(is_beyond.shape):
         ran = trials.values[place] > 0
-        counts = results.k.values[ran], successes.values[place][ran], trials.values[place][ran]
-        crossings[(slice(None), *place)] = fit_logistic(*counts)
+        k = results.k.values[ran]
+        found = fit_logistic(k, successes.values[place][ran], trials.values[place][ran])
+        is_beyond[place] = found.estimate > k.max()
+        crossings[(slice(None), *place)] = found.within(k.max())
     rho = crossings / results.n.values
     names = ("estimate", "lower", "upper")
     curves = {name: (dims, values) for name, values in zip(names, rho, strict=True)}
+    curves["is_beyond"] = dims, is_beyond
     summary = results.coords.to_dataset().drop_vars("k").assign(curves)
 
     rate = successes / trials.where(trials > 0)
@@ -525,6 +533,10 @@ def plot(summary: Dataset, config: Config) -> Figure:
         for name, (color, marker) in looks.items():
             look = {"label": SOLVERS[name].label, "marker": marker, "along": "y"}
             plots.band(curves, delta, shown.sel(solver=name), color, **look)
+            beyond = shown.is_beyond.sel(solver=name).values
+            if beyond.any():
+                least = shown.estimate.sel(solver=name).values[beyond]
+                curves.plot(delta[beyond], least, color=color, **AT_LEAST)
         if config.rho:
             draw_fastest(column[1], delta, shown, [color for color, _ in looks.values()])
         for axes in column:
@@ -544,6 +556,7 @@ def plot(summary: Dataset, config: Config) -> Figure:
         figure,
         config,
         f"{'Above: half' if config.rho else 'Half'} of the signals recovered, with 95% intervals.",
+        *(["Arrows: at least."] if bool(summary.is_beyond.any()) else []),
         *(fastest if config.rho else []),
         "Dashed: $\\ell_1$ minimisation.",
     )
@@ -573,8 +586,11 @@ def table(summary: Dataset, config: Config) -> str:
             f"{design}, {signal}: n/d": delta,
             "l1, large d": l1_curve(design, delta),
         }
-        rows |= {name: shown.estimate.sel(solver=name).values for name in config.solvers}
         lines += [_write_row(name, values, "6.3f") for name, values in rows.items()]
+        for name in config.solvers:
+            curve = shown.sel(solver=name)
+            marks = np.where(curve.is_beyond, "+", "")  # at least so much
+            lines.append(_write_row(name, curve.estimate.values, "6.3f", marks))
         steps = {f"{name}, steps": shown.steps.sel(solver=name) for name in config.solvers}
         lines += [_write_row(name, values.values, "6.0f") for name, values in steps.items()]
         if "seconds" in summary:
@@ -588,8 +604,13 @@ def table(summary: Dataset, config: Config) -> str:
     return "\n".join(lines)
 
 
-def _write_row(name: str, values: Iterable[float], form: str) -> str:
-    return " ".join([f"{name:32}", *(f"{value:{form}}" for value in values)])
+def _write_row(
+    name: str, values: Iterable[float], form: str, marks: Iterable[str] | None = None
+) -> str:
+    """A line of numbers, with marks behind them."""
+    behind = itertools.repeat("") if marks is None else marks
+    written = (f"{value:{form}}{mark}" for value, mark in zip(values, behind, strict=False))
+    return " ".join([f"{name:32}", *written])
 
 
 # ---- what is known of the curves ----

@@ -44,6 +44,13 @@ class Crossing(NamedTuple):
     lower: float
     upper: float
 
+    def within(self, most: float) -> "Crossing":
+        """Return what is known where no k above the most was tried: a crossing beyond it is at
+        least the most, and has no upper end."""
+        if self.estimate <= most:
+            return self
+        return Crossing(most, min(self.lower, most), math.inf)
+
 
 def find_window(rates: Rates, k_max: int) -> Window:
     """Return the ends of the transition, by what was tried."""
