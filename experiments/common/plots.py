@@ -194,20 +194,26 @@ def subtitle(axes: Axes, text: str) -> None:
     )
 
 
+LETTERS = 154  # of 1 point, that fit into an inch
 NO_BREAK = "\u00a0"  # a space at which no line ends: a formula on two lines is not typeset
+
+
+def wrapped(figure: Figure, text: str, size: float) -> str:
+    """Return a text with lines that are no wider than a figure, in a font of ``size`` points."""
+    whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", NO_BREAK), text)
+    letters = int(figure.get_figwidth() * LETTERS / size)
+    lines = textwrap.wrap(whole, letters, break_on_hyphens=False)
+    return "\n".join(lines).replace(NO_BREAK, " ")
 
 
 def caption(figure: Figure, config: BaseConfig, *remarks: str) -> None:
     """Write the title above, and below in small print the remark of the configuration and those
     given."""
-    figure.suptitle(config.title, fontsize=11)
+    figure.suptitle(wrapped(figure, config.title, 11), fontsize=11)
     text = " ".join(filter(None, [config.remark, *remarks]))
     if text:
-        whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", NO_BREAK), text)
-        lines = textwrap.wrap(whole, int(figure.get_figwidth() * 22), break_on_hyphens=False)
-        figure.supxlabel(
-            "\n".join(lines).replace(NO_BREAK, " "), fontsize=7, color=GREY, x=0.01, ha="left"
-        )
+        small = wrapped(figure, text, 7)
+        figure.supxlabel(small, fontsize=7, color=GREY, x=0.01, ha="left")
 
 
 def legend_right(axes: Axes, looks: Sequence[tuple[str, str, Any]] = ()) -> None:
