@@ -132,7 +132,7 @@ LINES = [
                 "Figure 1",
                 [
                     "*holds*, 40 of 40",
-                    "*holds in part*, 33 of 39",
+                    "*holds in part*, 33 of 38",
                     "cal housing: 0.061",
                     "at 0 from all",
                 ],
@@ -140,7 +140,7 @@ LINES = [
             Support(
                 AXIOTIS,
                 "Figure 4",
-                ["*holds*, 28 of 28", "*holds in part*, 35 of 36", "letter: 0.01 "],
+                ["*holds*, 28 of 28", "*holds*, 35 of 35", "letter: 0.01 "],
             ),
         ],
     ),

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from experiments import report, summary
 from experiments.__main__ import main
 from experiments.axiotis2020 import loss_against_sparsity, planted_pair, stuck, tradeoff
-from experiments.common import claims
+from experiments.common import claims, plots
 from experiments.common.claims import Claim, Finding, Paper, Reason, Section, Setting, Verdict
 from experiments.shen2018 import (
     digits,
@@ -168,6 +168,31 @@ def test_endings_of_rates():
     assert measurements_needed.counted(trials).ended.sum() == 3
 
 
+def test_a_larger_k_whose_runs_still_fall_decides_nothing():
+    """At equal objectives, and at such that are apart by less than the falls of the last stages."""
+    for ends in [0.3, 0.3], [0.3, 0.3 - 1e-5], [0.3, 0.3 + 1e-5]:
+        found = digits.lower_with_k(pairs_of(ends, [0.9, 0.9]), None)
+        assert found.verdict is Verdict.CANNOT_BE_JUDGED, found
+
+
+def test_ties_on_one_data_set_are_no_case():
+    """ELS is below OMP on the first of two sets, and level with OMPR on both."""
+    first = losses_of(OMP=[8, 6, 5, 4], OMPR=[8, 5, 4, 3], ELS=[8, 5, 4, 3])
+    level = losses_of(OMP=[8, 6, 5, 4], OMPR=[8, 6, 5, 4], ELS=[8, 6, 5, 4])
+    both = xarray.concat([first, level.assign_coords(dataset=["b_set"])], "dataset")
+    assert loss_against_sparsity.below("ELS", "OMP")(both, None)[1:] == (Verdict.HOLDS, 3, 3)
+    assert loss_against_sparsity.below("ELS", "OMP", "OMPR")(both, None)[2:] == (3, 4)
+
+
+def test_titles_are_no_wider_than_their_figure():
+    """Of a formula no part goes to another line."""
+    figure = plots.figure(3.7, 2)
+    title = "Duality gap of sparse ridge regression against the penalty, by $w^* = a b c$"
+    lines = plots.wrapped(figure, title, 11).split("\n")
+    assert " ".join(lines) == title and "by $w^* = a b c$" in lines[1]
+    assert all(len(line) * 11 <= 154 * 3.7 for line in lines)
+
+
 def test_digits_still_fall():
     """f = 0.3 + 2^-stage, over 21 stages, then twice as much."""
     held = digits.still_falling(pairs_of([0.3, 0.1], [0.9, 0.9]))
@@ -312,7 +337,7 @@ SHEN = [
         counted((0.9, 90)),
     ),
     (
-        measurements_needed.reached_by("PGD").judge,
+        measurements_needed.on_top("PGD").judge,
         counted((1.7, 33)),
         counted((1.7, 60)),
     ),

@@ -11,7 +11,7 @@ from matplotlib.ticker import MultipleLocator
 from xarray import Dataset
 
 from experiments.common import SOLVERS, Count, Counts, Failure, Session, plots
-from experiments.common.claims import Claim, Finding, Reason, Section, Setting, Verdict
+from experiments.common.claims import Claim, Finding, Section, Setting, Verdict
 from experiments.common.recovery import GIVEN, Planted, ended, recovered
 from experiments.shen2018.lines import (
     INTERCEPTS,
@@ -165,30 +165,29 @@ def on_printed_line(level: float) -> Claim:
     )
 
 
-def reached_by(solver: str) -> Claim:
-    """Whether a solver reaches the line of 95 % at some K."""
+NEARLY = 0.1  # a line is nearly on top of another where it is no farther, as a share of n
+
+
+def on_top(solver: str) -> Claim:
+    """Whether the line of 95 % of a solver is nearly on top of HT-SVRG's, as that is printed: at
+    every K at which the n of the solver is enclosed."""
 
     def judge(rates: Dataset, config: Any) -> Finding:
+        line = sweep.fit_line(rates.sel(solver=solver), (0.95,)).sel(level=0.95)
         crossing = sweep.transition(rates.sel(solver=solver), (0.95,)).sel(level=0.95)
-        line = SLOPE * crossing.K * np.log(config.d) + INTERCEPTS[0.95]
-        closed = np.isfinite(crossing.estimate)
-        reached = closed & (crossing.lower <= line)
-        names = ", ".join(str(int(K)) for K in crossing.K.values[reached.values])
-        excess = (crossing.estimate - line).where(closed)
-        text = f"at K = {names}" if names else "at no K"
-        text += f"; its n minus the line's: {float(excess.min()):.0f} to {float(excess.max()):.0f}"
-        own = sweep.fit_line(rates.sel(solver=solver), (0.95,)).sel(level=0.95)
-        text += f"; its own line: ${with_intervals(own, config.d)}$" if own.num_points > 1 else ""
-        if not closed.any():
-            return Finding("no n is enclosed", Verdict.CANNOT_BE_JUDGED)
-        return Finding.of(text, *(reached.values[closed.values]))
+        K = crossing.K.values[np.isfinite(crossing.lower) & np.isfinite(crossing.upper)]
+        if line.num_points < 2:
+            return Finding("fewer than two n are enclosed", Verdict.CANNOT_BE_JUDGED)
+        printed = paper_line(K, config.d)
+        apart = (float(line.slope) * K + float(line.intercept) - printed) / printed
+        text = f"${with_intervals(line, config.d)}$; from {100 * apart.min():.1f} % to "
+        text += f"{100 * apart.max():.1f} % of n above, at K = {K.min()} to {K.max()}"
+        return Finding.of(text, *(np.abs(apart) <= NEARLY))
 
     return Claim(
-        f"{solver} recovers 95 % of the signals on the printed line",
+        f"the line of HT-SVRG is nearly on top of that of {solver} (95 %)",
         judge,
-        printed="on top of HT-SVRG's",
-        reason=f"{Reason.OURS}: the line is a regression, which the paper's own points are above and below; here "
-        "every K has to be on it or below",
+        printed=f"${line_of(SLOPE, INTERCEPTS[0.95], 256)}$",
     )
 
 
@@ -205,11 +204,16 @@ AROUND = [
 FIGURE_3 = Section(
     "Figure 3",
     "figure3_svrg",
-    [on_printed_line(0.95), on_printed_line(0.99), reached_by("HT-SVRG")],
+    [on_printed_line(0.95), on_printed_line(0.99)],
     settings=[*AROUND, *SVRG],
 )
 
 
 FIGURE_3_PGD = Section(
-    "Figure 3, IHT and PGD", "figure3", [reached_by("PGD")], settings=[*AROUND, *PGD]
+    "Figure 3, IHT and PGD",
+    "figure3",
+    [on_top("PGD")],
+    f"Nearly means: the two lines are apart by no more than {100 * NEARLY:g} % of n. HT-SVRG and PGD on the same cells "
+    "are compared in Figure 2.",
+    settings=[*AROUND, *PGD],
 )

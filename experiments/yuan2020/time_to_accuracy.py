@@ -507,13 +507,17 @@ def epochs(results: Dataset, config: Any) -> str:
 
 
 EPOCHS = Question("How long does an epoch take, and how often is the first record enough?", epochs)
-FEW_EPOCHS = (
-    f"{Reason.UNKNOWN}: an epoch of DIHT takes as long as one of IHT, which needs few to equal test error; one of SDIHT, "
-    "whose steps follow one another, takes longer (below)"
+ONE_BY_ONE = (
+    f"{Reason.METHOD}: an epoch of SDIHT, whose steps of 10 rows follow one another, takes 20 to 70 times as long as one "
+    "of IHT here (below); DIHT is the faster in all cases"
 )
-MORE_EPOCHS = (
-    f"{Reason.UNKNOWN}: without a refit an epoch of DIHT takes as long as one of IHT, but on RCV1 DIHT needs more of them; "
-    "one of SDIHT, whose steps follow one another, takes longer (below)"
+FEW_ROWS = (
+    f"{Reason.DATA}: on 1/25 of RCV1 IHT makes 99 % in four epochs; 99.99 % it never makes. Of the paper's rows that is "
+    "not known"
+)
+EASY = (
+    f"{Reason.DATA}: on 1/25 of RCV1, and News20 with 1/65 of its features, IHT has the test error in one to four epochs, "
+    "in the median. Of the paper's data that is not known"
 )
 SLOW_EPOCH = (
     f"{Reason.METHOD}: an epoch of SDIHT, whose steps of 10 rows follow one another, takes as long as several of DIHT "
@@ -559,11 +563,11 @@ def svm(
     errors: str,
     printed: dict[str, float],
     settings: Sequence[Setting],
-    against_primal: str,
+    to_loss: str,
     much_fewer: str = "",
 ) -> Section:
-    """The figures of one loss: all claims are about both; against_primal, much_fewer: why a claim does
-    not hold as a whole."""
+    """The figures of one loss: all claims are about both; to_loss, much_fewer: why a claim does not hold
+    as a whole."""
     return Section(
         heading,
         config,
@@ -579,7 +583,7 @@ def svm(
                     (
                         "DIHT and SDIHT are faster than the primal solvers",
                         dual_before_primal,
-                        against_primal,
+                        to_loss,
                     ),
                     ("SDIHT is faster than DIHT", stochastic_before_batch, SLOW_EPOCH),
                 )
@@ -590,7 +594,7 @@ def svm(
             Claim(
                 "DIHT and SDIHT are significantly faster than the primal solvers to equal test error",
                 dual_before_primal(time_to_error),
-                reason=against_primal,
+                reason=EASY,
             ),
             Claim(
                 "SDIHT is faster than DIHT to equal test error",
@@ -623,8 +627,9 @@ FIGURES_5_TO_7 = svm(
     "0.08 (RCV1), 0.24 (News20)",
     {"rcv1": 0.08, "news20": 0.24},
     settings("RCV1 500, 1000; News20 10⁴, 5·10⁴ (Figure 5)", SMOOTH),
-    FEW_EPOCHS,
-    f"{Reason.UNKNOWN}: on News20 with $\\lambda \\sqrt{{N}} = 1.2$ DIHT needs fewer to the gap that both reach, below 1e-9",
+    ONE_BY_ONE,
+    f"{Reason.DATA}: on News20 with 1/65 of its features DIHT brings the gap below 1e-9 in 3 or 4 epochs for "
+    "$\\lambda \\sqrt{N} = 1.2$; the paper draws 100",
 )
 
 
@@ -634,5 +639,5 @@ FIGURES_8_TO_10 = svm(
     "0.074 (RCV1), 0.23 (News20)",
     {"rcv1": 0.074, "news20": 0.23},
     settings("RCV1 1000; News20 5·10⁴ (Figure 8)", HINGE),
-    MORE_EPOCHS,
+    FEW_ROWS,
 )
