@@ -17,6 +17,7 @@ from jaxht._repr import describe
 __all__ = [
     "check_array",
     "check_kind",
+    "check_labels",
     "check_scalar",
     "check_scalars",
     "host_array",
@@ -88,6 +89,18 @@ def check_array(name: str, value: Any, expected: str = "an array") -> None:
         )
     if not isinstance(value, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct):
         raise no_array(name, value, expected)
+
+
+def check_labels(name: str, labels: Any, num_samples: int) -> None:
+    """Raise ValueError unless labels are integers, one for each sample."""
+    check_array(name, labels, f"an array of shape ({num_samples},)")
+    if labels.shape != (num_samples,):
+        raise ValueError(
+            f"{name} must have shape ({num_samples},), one label for each sample; got "
+            f"{labels.shape}"
+        )
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise ValueError(f"{name} must be integers; got dtype {labels.dtype}")
 
 
 def host_array(name: str, value: Any) -> np.ndarray:

@@ -131,9 +131,11 @@ def _truncated_svd(
 
 def _decompose(Z: Array, k: Array, k_max: int) -> TruncatedSVD:
     U, s, Vt = svd(Z)
-    first = U[:, :k_max], s[:k_max], Vt[:k_max].T
+    U = U[:, :k_max]
+    s = s[:k_max]
+    V = Vt[:k_max].T
     no_error = jnp.zeros((), Z.dtype)
-    return _add_matrix(_cut(*first, k, no_error))
+    return _add_matrix(_cut(U, s, V, k, no_error))
 
 
 def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedSVD:
@@ -174,8 +176,8 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
     zeros = [jnp.zeros(shape, Z.dtype) for shape in shapes]
     first = (0, infinity, Y, *zeros)
     _, error, _, U, s, V = while_loop(go_on, step, first)
-    first = [part[..., :k_max] for part in (U, s, V)]
-    return _cut(*first, k, error)
+    U, s, V = (part[..., :k_max] for part in (U, s, V))
+    return _cut(U, s, V, k, error)
 
 
 def _cut(U: Array, s: Array, V: Array, k: Array, error: Array) -> TruncatedSVD:

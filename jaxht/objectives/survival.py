@@ -6,7 +6,7 @@ from typing import Any, Self
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_array, known_values
+from jaxht._checks import check_array, check_labels, known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array
 from jaxht.objectives.linear_model import LinearModel, repeat_last
@@ -128,14 +128,7 @@ class Cox(LinearModel):
 
 
 def _check_strata(strata: Array, num_samples: int) -> None:
-    check_array("strata", strata, f"an array of shape ({num_samples},)")
-    if strata.shape != (num_samples,):
-        raise ValueError(
-            f"strata must have shape ({num_samples},), one label for each sample; got "
-            f"{strata.shape}"
-        )
-    if not jnp.issubdtype(strata.dtype, jnp.integer):
-        raise ValueError(f"strata must be integers; got dtype {strata.dtype}")
+    check_labels("strata", strata, num_samples)
     known = known_values(strata)
     if known is None:
         return

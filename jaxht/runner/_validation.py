@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_array, known_values
+from jaxht._checks import check_labels, known_values
 from jaxht._dataclass import integer, pytree, replace
 from jaxht._meshes import shard_automatically
 from jaxht._programs import bounded_jit
@@ -313,14 +313,7 @@ def _folds_of_groups(key: PRNGKey, num_samples: int, num_folds: int, groups: Arr
 def number_groups(groups: Array, num_samples: int) -> tuple[Array, Numeric]:
     """The number of the group of each sample, (n,), in order of the labels, and how many groups
     there are."""
-    check_array("groups", groups, f"an array of shape ({num_samples},)")
-    if groups.shape != (num_samples,):
-        raise ValueError(
-            f"groups must have shape ({num_samples},), one label for each sample; got "
-            f"{groups.shape}"
-        )
-    if not jnp.issubdtype(groups.dtype, jnp.integer):
-        raise ValueError(f"groups must be integers; got dtype {groups.dtype}")
+    check_labels("groups", groups, num_samples)
     known = known_values(groups)
     if known is not None:
         labels, number = np.unique(known, return_inverse=True)

@@ -13,7 +13,7 @@ from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.linalg.inner_products import real_dtype
 from jaxht.linalg.products import known_by_products
 from jaxht.objectives.objective import SumOverSamples, check_sum
-from jaxht.solvers.iterate import Info, check_step_size
+from jaxht.solvers.iterate import Info, Iterate, check_step_size, inverse_smoothness
 from jaxht.solvers.status import Status
 
 S = TypeVar("S")
@@ -70,6 +70,22 @@ def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> I
         stationary = jnp.all(objective.gradient(x0, objective.predict(x0)) == 0)
         status = jnp.where(stationary, Status.CONVERGED, status)
     return Info(status=check_step_size(step_size, status))
+
+
+def start_sampling(
+    objective: SumOverSamples,
+    x0: Any,
+    key: PRNGKey | None,
+    step_size: Numeric | None,
+    share: float,
+    batch_size: int,
+) -> tuple[Iterate, SamplingState, Info]:
+    """Start a solver whose step size is a share of 1 over the smoothness of a minibatch, where none
+    is given; f at x0 is left to the runner."""
+    if step_size is None:
+        step_size = share * inverse_smoothness(batch_smoothness(objective, batch_size))
+    info = init_stochastic(objective, x0, step_size)
+    return Iterate(x0), SamplingState(step_size, key), info
 
 
 def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:

@@ -8,12 +8,11 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
-from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
+from jaxht.solvers.iterate import Info, Iterate
 from jaxht.solvers.sampling import (
     SamplingState,
-    batch_smoothness,
-    init_stochastic,
     run_updates,
+    start_sampling,
 )
 from jaxht.solvers.solver import Solver, Step
 
@@ -74,11 +73,7 @@ class SGHT(Solver):
         self, objective: SumOverSamples, constraint: Constraint, x0: Any, key: PRNGKey | None
     ) -> Step[SamplingState]:
         """Compute the step size; f at x0 is left to the runner."""
-        step_size = self.step_size
-        if step_size is None:
-            step_size = 0.5 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
-        info = init_stochastic(objective, x0, step_size)
-        return Iterate(x0), SamplingState(step_size, key), info
+        return start_sampling(objective, x0, key, self.step_size, 0.5, self.batch_size)
 
     def step(
         self,

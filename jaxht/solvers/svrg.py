@@ -8,13 +8,12 @@ from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.projections import l2_ball
 from jaxht.objectives.objective import SumOverSamples
-from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
+from jaxht.solvers.iterate import Info, Iterate
 from jaxht.solvers.sampling import (
     SamplingState,
-    batch_smoothness,
-    init_stochastic,
     project_move,
     run_updates,
+    start_sampling,
 )
 from jaxht.solvers.solver import Solver, Step
 
@@ -38,11 +37,7 @@ class VarianceReduction(Solver):
         """Compute the step size; f at x0 is left to the runner."""
         if self.snapshot not in ("random", "last"):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
-        step_size = self.step_size
-        if step_size is None:
-            step_size = 0.2 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
-        info = init_stochastic(objective, x0, step_size)
-        return Iterate(x0), SamplingState(step_size, key), info
+        return start_sampling(objective, x0, key, self.step_size, 0.2, self.batch_size)
 
     def step(
         self,

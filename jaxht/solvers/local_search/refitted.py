@@ -230,14 +230,11 @@ def _exchange_block(
     constraint: SelectionConstraint,
 ) -> _Candidate:
     """Let the items of the largest gains join, and as many of the least losses leave."""
-    gains = scores.gains.ravel()
-    gains = jnp.where(selected | ~(gains > 0), 0, gains)
-    most = jnp.minimum(block_size, jnp.sum(movable, dtype=jnp.int32))
+    gains, most = _block_of_gains(scores, selected, movable, block_size)
     joins = k_largest_mask(gains, most) & (gains > 0)
     num_joined = jnp.sum(joins, dtype=jnp.int32)
-    leaves = rank(jnp.where(movable, scores.losses, jnp.inf)) < num_joined
-    left = jnp.where(leaves, slots, selected.size)
-    return _Candidate(selected.at[left].set(False, mode="drop") | joins, jnp.any(joins))
+    rest = _drop_least(scores, selected, slots, movable, num_joined)
+    return _Candidate(rest | joins, jnp.any(joins))
 
 
 def _exchange_allowed(
@@ -251,12 +248,8 @@ def _exchange_allowed(
     """Exchange a block where not all items may be selected together: let the items of the least
     losses leave, those of the largest gains join as far as they are allowed, and of those that left
     come back who still may."""
-    gains = scores.gains.ravel()
-    gains = jnp.where(selected | ~(gains > 0), 0, gains)
-    most = jnp.minimum(block_size, jnp.sum(movable, dtype=jnp.int32))
-    leaves = rank(jnp.where(movable, scores.losses, jnp.inf)) < most
-    left = jnp.where(leaves, slots, selected.size)
-    rest = selected.at[left].set(False, mode="drop")
+    gains, most = _block_of_gains(scores, selected, movable, block_size)
+    rest = _drop_least(scores, selected, slots, movable, most)
     size = jnp.sum(rest, dtype=jnp.int32)
     joined = constraint.select(jnp.where(rest, jnp.inf, gains), size + most)
     joins = joined & (gains > 0)
@@ -264,6 +257,26 @@ def _exchange_allowed(
     held = jnp.where(rest | joins, jnp.inf, held)
     found = constraint.select(held, size + most) & (selected | joins)
     return _Candidate(found, jnp.any(joins) & constraint.allows(found))
+
+
+def _block_of_gains(
+    scores: ExchangeScores, selected: Array, movable: Array, block_size: Array
+) -> tuple[Array, Array]:
+    """The gains above 0 of the items that are not selected, and how many may join at most."""
+    gains = scores.gains.ravel()
+    gains = jnp.where(selected | ~(gains > 0), 0, gains)
+    most = jnp.minimum(block_size, jnp.sum(movable, dtype=jnp.int32))
+    return gains, most
+
+
+def _drop_least(
+    scores: ExchangeScores, selected: Array, slots: Array, movable: Array, number: Array
+) -> Array:
+    """The selection without so many of its movable items, those of the least losses."""
+    losses = jnp.where(movable, scores.losses, jnp.inf)
+    leaves = rank(losses) < number
+    left = jnp.where(leaves, slots, selected.size)
+    return selected.at[left].set(False, mode="drop")
 
 
 def _best_swaps(gains: Array, selected: Array, slots: Array, num_swaps: int) -> _Candidate:
