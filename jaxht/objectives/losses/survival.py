@@ -259,8 +259,9 @@ class CoxLoss(Loss):
             samples = self.risk_sets.order[places]
             is_within &= self.strata[samples] == self.strata
         logs, means = _take(sums, places)
+        logs = logs.where(is_within)
         means = jnp.where(is_within, means, 0)
-        return logs.where(is_within), means
+        return logs, means
 
 
 #: The logarithm of a weight of 0: not -infinity, whose differences are NaN.
