@@ -20,7 +20,7 @@ from jaxht.solvers.solver import Solver, Step
 MAX_STEP_TRIES = 60
 # Rounding errors of f(x0), in units in its last place: far above what sums of n terms lose, and far
 # below what matters.
-DECREASE_ULPS = 64.0
+VALUE_NOISE_ULPS = 64.0
 
 
 class NIHTState(NamedTuple):
@@ -104,7 +104,7 @@ class NIHT(Solver):
         g = objective.gradient(x0, iterate.pred)
         _, first_support = constraint.project(-g)
         S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), first_support)
-        rounding = DECREASE_ULPS * machine_eps(x0) * jnp.abs(iterate.value)
+        rounding = VALUE_NOISE_ULPS * machine_eps(x0) * jnp.abs(iterate.value)
         extrapolates = self.nesterov and not constraint.coordinatewise
         start = NesterovPoint.init(iterate) if extrapolates else None
         state = NIHTState(

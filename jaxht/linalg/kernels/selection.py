@@ -11,14 +11,14 @@ from jaxht._typing import Array
 from jaxht.linalg.magnitudes import magnitudes
 
 #: Longer vectors do not fit into the registers of a program.
-MAX_LENGTH = 8192
+MAX_VECTOR_LENGTH = 8192
 KEYS_A_WARP = 1024
 KEY_BITS = 31
 
 
 def takes_vectors(z: Array) -> bool:
     """Whether the kernel takes vectors z (lanes, d)."""
-    return z.dtype == jnp.float32 and z.shape[1] <= MAX_LENGTH
+    return z.dtype == jnp.float32 and z.shape[1] <= MAX_VECTOR_LENGTH
 
 
 def mark_k_largest(z: Array, k: Array, *, interpret: bool = False) -> Array:
