@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.sparse
 
 import jaxht
@@ -189,7 +190,7 @@ def test_the_papers_example():
     result = solve(f, Sparse(1, 1), DIHT())
     np.testing.assert_allclose(result.value, 4 / 3, rtol=1e-12)
     gap = 4 / 3 - 55 / 42
-    assert gap - 1e-12 <= result.gap < gap + 1e-5
+    assert gap - 1e-12 <= result.gap < gap + 1e-4
 
 
 @pytest.mark.parametrize(("lam", "closed"), [(0.3, True), (0.01, False)])
@@ -333,7 +334,8 @@ def test_the_gap_closes_if_and_only_if_the_margin_is_not_negative():
     assert 6 <= closes.sum() <= 18 and np.min(np.abs(margin)) > 1e-6
     np.testing.assert_array_equal(result.status == Status.GAP_CLOSED, closes)
     assert np.all(result.gap[~closes] > 1e-5 * result.value[~closes])
-    np.testing.assert_allclose(result.value, least, rtol=1e-9)
+    np.testing.assert_allclose(result.value[closes], least[closes], rtol=1e-9)
+    np.testing.assert_allclose(result.value, least, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -368,6 +370,39 @@ def test_with_a_small_ridge_the_gap_stays_open_and_says_so():
     result = solve(f, Sparse(K, K), DIHT(), stop=Stop(max_steps=200, gap_rtol=1e-9))
     assert result.status == Status.MAX_STEPS and result.gap > 1e-2 * result.value
     assert result.value - result.gap <= brute_force(f, K) <= result.value + 1e-12
+
+
+def largest_dual(A, y, l2, k):
+    """The maximum of D of a ridge regression: the minimum of its perspective relaxation, of which x
+    is eliminated, over z in [0, 1] that sum to k."""
+
+    def value(z):
+        alpha = np.linalg.solve(np.eye(N) + A * z @ A.T / (N * l2), y)
+        return y @ alpha / (2 * N), -((A.T @ alpha) ** 2) / (2 * N**2 * l2)
+
+    total = {"type": "eq", "fun": lambda z: k - np.sum(z), "jac": lambda z: -np.ones(D)}
+    found = scipy.optimize.minimize(
+        value,
+        np.full(D, k / D),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, 1)] * D,
+        constraints=total,
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    assert found.success
+    return found.fun
+
+
+def test_with_a_small_ridge_the_ascent_goes_on():
+    """Where D is strongly curved, and its maximum lies at ties, step sizes that fall too soon end
+    it at a part of the maximum."""
+    for seed in range(3):
+        f = model("squared", np.random.default_rng(seed), l2=0.01 / np.sqrt(N))
+        most = largest_dual(np.asarray(f.design.array), np.asarray(f.y), f.l2, K)
+        result = solve(f, Sparse(K, K), DIHT(), stop=Stop(max_steps=1000))
+        lower = result.value - result.gap
+        assert 0.97 * most < lower <= most * (1 + 1e-6)
 
 
 BY_LOSS = {

@@ -29,8 +29,8 @@ from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import RefitStatus, refit
 
-# Updates without an increase of D after which the step size is halved.
-PATIENCE_UPDATES = 10
+# Updates without an increase of D after which the step size is first halved.
+PATIENCE_UPDATES = 30
 # Steps of the runner without one.
 PATIENCE_EPOCHS = 5
 
@@ -63,14 +63,18 @@ class Ascent(NamedTuple):
     waited: Leaf
 
     def move(self, point: DualPoint, patience: int | None) -> "Ascent":
-        """The ascent at the next point, or after ``patience`` updates without an increase of D at
-        the best one, with half the step size."""
+        """The ascent at the next point, or after ``patience / tau`` updates without an increase of
+        D at the best one, with half the step size.
+
+        With the same patience at every tau the step sizes would have a finite sum, and the ascent
+        would end anywhere; so they fall as those of a subgradient method, c / t.
+        """
         is_better = point.value > self.best.value
         best = tree_where(is_better, point, self.best)
         waited = jnp.where(is_better, 0, self.waited + 1)
         if patience is None:
             return Ascent(point, best, self.scale, waited)
-        restart = waited >= patience
+        restart = waited * self.scale >= patience
         scale = jnp.where(restart, self.scale / 2, self.scale)
         point = tree_where(restart, best, point)
         return Ascent(point, best, scale, jnp.where(restart, 0, waited))
@@ -189,8 +193,8 @@ class DIHT(DualAscent):
             adaptive, ``tau / (c l*'' + c sigma^2 / l2)`` for each coordinate, with c sigma^2 the
             largest eigenvalue of ``c A'A``. With tau = 1 this is the inverse of D's smoothness
             while the support does not change. tau starts at 1; whenever D has not increased for
-            10 updates, tau is halved and the ascent restarts at the best alpha, because near
-            ties w jumps between supports and no constant step size ascends.
+            ``30 / tau`` updates, tau is halved and the ascent restarts at the best alpha, because
+            near ties w jumps between supports and no constant step size ascends.
         diminishing: bool, static; whether eta_t = eta / (t + 2). For a loss that is 1/mu-smooth the
             theory takes ``eta = n / mu`` for the mean over n samples (Theorem 15); for the hinge a
             constant from a search.
@@ -274,8 +278,8 @@ class SDIHT(DualAscent):
             adaptive, ``tau / (c l*'' + c^2 s b max ||a_i||^2 / l2)`` for each coordinate. While the
             support does not change, an update then maximises D over a block of one sample, for
             losses with quadratic l* (Shalev-Shwartz & Zhang 2013). tau = 1 is halved, and the
-            ascent restarted at the best alpha, whenever D has not increased for 5 steps of the
-            runner.
+            ascent restarted at the best alpha, whenever D has not increased for ``5 / tau`` steps
+            of the runner.
         diminishing: bool, static; whether eta_t = eta / (t + 2). With m blocks and a 1/mu-smooth
             loss the theory takes ``eta = m n / mu`` for the mean over n samples (Theorem 19).
         batch_size: b, an int in [1, n], static.
