@@ -188,7 +188,7 @@ def shares_at_the_limit(results: Dataset, config: Any) -> str:
     parts = (
         f"{solver}: "
         + ", ".join(
-            f"{100 * float(share.sel(solver=solver, l0=l0)):.2g} % at {l0:g}"
+            f"{100 * float(share.sel(solver=solver, l0=l0)):.3g} % at {l0:g}"
             for l0 in share.l0.values
         )
         for solver in share.solver.values

@@ -277,7 +277,7 @@ def _by_penalty(share: DataArray) -> str:
     parts = (
         f"d = {d}: "
         + ", ".join(
-            f"{100 * float(share.sel(d=d, l0=l0)):.2g} % at {l0:g}" for l0 in share.l0.values
+            f"{100 * float(share.sel(d=d, l0=l0)):.3g} % at {l0:g}" for l0 in share.l0.values
         )
         for d in share.d.values
     )
