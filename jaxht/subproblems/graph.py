@@ -6,6 +6,7 @@ not within ``lower I <= W <= upper I``, by the alternating direction method of m
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ MAX_ADMM_ITERATIONS = 2000
 # Steihaug 1982).
 ROUGH = 0.3
 # The decrease of f, relative, below which a Newton step ends a refit that need not be exact.
-APPROACHED = 1e-5
+APPROACHED = 1e-4
 # Up to m = 4 p entries a factor of the Hessian, m^3 / 3, costs less than a few dozen products with
 # it and with its preconditioner, 8 p^3 together.
 FACTORISED_ENTRIES_PER_ROW = 4
@@ -55,7 +56,8 @@ class GraphProblem(Subproblem):
         pattern = Pattern.of(support.mask, num_entries)
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
         S = symmetric(self.objective.S)
-        f = CovarianceSelection(S, pattern, ridge)
+        enough = jnp.zeros((), x.dtype)
+        f = CovarianceSelection(S, pattern, ridge, enough)
         w = pattern.gather(x)
         region = Region(pattern.inside)
         return RestrictedProblem(f, w, region, pattern.point)
@@ -66,8 +68,8 @@ class GraphProblem(Subproblem):
         return True
 
     def approach(self, support: Any, x: Array, enough: Numeric | None = None) -> Refit:
-        """A refit that ends with a Newton step that decreases f by less than APPROACHED of it,
-        which saves half of the products."""
+        """A refit that ends where f is above its minimum by less than APPROACHED of it, which saves
+        most of the products."""
         return self._refit(support, x, None, APPROACHED if enough is None else enough)
 
     def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
@@ -84,10 +86,13 @@ class GraphProblem(Subproblem):
         lower = jnp.asarray(objective.lower, x.dtype)
         upper = jnp.asarray(objective.upper, x.dtype)
         start = _shrink(support.restrict(x), objective.start())
-        found = self.restrict(support, start, ridge).minimise(enough)
+        enough = jnp.asarray(enough, x.dtype)
+        restricted = self.restrict(support, start, ridge)
+        f = replace(restricted.f, enough=enough)
+        found = restricted._replace(f=f).minimise(enough)
         x = found.x
         bounds = (lower, upper)
-        is_skipped = jnp.isinf(jnp.asarray(enough))
+        is_skipped = jnp.isinf(enough)
         within = is_skipped | found.converged & inside(x, bounds)
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
         S = symmetric(objective.S)
@@ -232,6 +237,7 @@ class CovarianceSelection:
     S: Array
     pattern: Pattern
     ridge: Array
+    enough: Array  # of f above its minimum, relative: no step is needed that decreases it by less
 
     is_positive = False
     is_coercive = False
@@ -269,7 +275,7 @@ class CovarianceSelection:
             (H_{FF})^{-1} \preceq (H^{-1})_{FF} = P_F (W \otimes W) P_F'
 
         So the preconditioned residual of a Newton step bounds how much f is above its minimum:
-        below the rounding of f the system ends.
+        below the rounding of f, or what is ``enough``, the system ends.
         """
         pattern = self.pattern
         sigma = inverse(pred)
@@ -311,8 +317,10 @@ class CovarianceSelection:
         def error_of_step(g):
             square = real_vdot(g, precondition(g))
             decrement = jnp.sqrt(square / pattern.p)
+            # Near its minimum f is about 2 p, and above it by half of the square.
+            needed = 2 * jnp.sqrt(self.enough)
             rounding = FINE_ULPS * machine_eps(w)
-            least = ratio(rounding, decrement)
+            least = ratio(jnp.maximum(rounding, needed), decrement)
             return jnp.clip(least, jnp.minimum(decrement, ROUGH), 1)
 
         def solve(g):
