@@ -12,8 +12,8 @@ from jaxht.baselines import AMP, predict_amp
 
 CASES = ((0.5, 0.2), (0.3, 0.15))  # (n / d, k / n)
 NUM_LANES = 64
-NUM_STEPS = 8
-SHOWN_STEPS = (2, 5, 8)
+NUM_STEPS = 5
+SHOWN_STEPS = (2, 5)
 # The quantile of an interval of 95 %.
 QUANTILE = 1.96
 
