@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 
 import jaxht
 from jaxht import CoSaMP, Groups, LeastSquares, Sparse
@@ -278,6 +279,42 @@ def test_operators_have_the_adjoint():
     np.testing.assert_allclose(found.x, minimise_on(SUPPORT), atol=5e-5)
 
 
+FEW_ENTRIES = np.where(RNG.random((N, D)) < 0.4, A, 0)
+ON_SPARSE = {
+    "default": None,
+    "NIHT": jaxht.NIHT(),
+    "HTP": jaxht.HTP(),
+    "OMP": jaxht.OMP(),
+    "SGHT": jaxht.SGHT(0.2, inner_steps=4, batch_size=5),
+}
+
+
+@pytest.mark.parametrize("name", ON_SPARSE)
+def test_sparse_designs_are_the_dense_ones(name):
+    f = dataclasses.replace(DUAL, A=FEW_ENTRIES)
+    g = dataclasses.replace(f, A=scipy.sparse.csr_array(FEW_ENTRIES))
+    stop = jaxht.Stop(max_steps=20)
+    found, expected = (
+        jaxht.solve(h, Sparse(K), ON_SPARSE[name], key=KEY, stop=stop) for h in (g, f)
+    )
+    assert found.x.dtype == jnp.complex64 and np.count_nonzero(found.x) == K
+    np.testing.assert_allclose(found.x, expected.x, atol=1e-4)
+    np.testing.assert_allclose(found.value, expected.value, rtol=1e-4)
+
+
+def test_the_best_support_of_a_sparse_design_is_that_of_all():
+    f = LeastSquares(scipy.sparse.csc_array(FEW_ENTRIES), Y, 0.1, mean=False)
+    gram = FEW_ENTRIES.conj().T @ FEW_ENTRIES.astype(complex) + 0.1 * np.eye(D)
+    along = FEW_ENTRIES.conj().T @ Y
+    values = [
+        -np.vdot(along[S], np.linalg.solve(gram[np.ix_(S, S)], along[S])).real
+        for S in map(list, itertools.combinations(range(D), K))
+    ]
+    found = jaxht.branch_and_bound(f, Sparse(K))
+    least = (np.vdot(Y, Y).real + min(values)) / 2
+    np.testing.assert_allclose(found.value, least, rtol=1e-4)
+
+
 # ---- the search for the best support, on columns of which any two are nearly parallel -----------
 
 CLOSE = (draw(10, 1) + 0.4 * draw(10, 9)).astype(np.complex64)
@@ -438,7 +475,7 @@ REFUSED = {
         lambda: jaxht.Huber(A, Y).prepare(),
     ),
     "a stream": (
-        "A must be an array or a LinearOperator",
+        "A must be an array, a sparse matrix or a LinearOperator",
         lambda: LeastSquares(jaxht.designs.Integers.build(np.ones((N, D), np.int8)), Y).prepare(),
     ),
     "a real operator": (

@@ -54,7 +54,7 @@ def everything(A, x, r, X, R, w, indices):
     return (
         *products,
         A.squared(w),
-        A.squared(jnp.ones(A.shape[0], A.dtype)),
+        A.squared(jnp.ones_like(w)),
         A.column_norms(),
         A.columns(indices),
     )
@@ -70,20 +70,34 @@ def test_against_dense_in_double_precision():
         check_against_dense(DENSE["huge"])
 
 
+def test_complex_against_dense():
+    dense = (DENSE["huge"] * (1 + 0.5j) + DENSE["huge"][::-1] * 2j).astype(np.complex64)
+    check_against_dense(dense)
+    with precision("float64"):
+        check_against_dense(dense.astype(complex))
+
+
 def check_against_dense(dense):
     (n, d), dtype = dense.shape, dense.dtype
     A = SparseMatrix.build(scipy.sparse.csr_array(dense))
     assert (A.shape, A.dtype, A.nnz) == ((n, d), dtype, np.count_nonzero(dense))
     rng = np.random.default_rng(1)
-    shapes = [(d,), (n,), (d, 3), (n, 3), (n,)]
-    x, r, X, R, w = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+
+    def draw(*shape):
+        numbers = rng.standard_normal(shape)
+        if np.iscomplexobj(dense):
+            numbers = numbers + 1j * rng.standard_normal(shape)
+        return numbers.astype(dtype)
+
+    x, r, X, R = draw(d), draw(n), draw(d, 3), draw(n, 3)
+    w = rng.standard_normal(n).astype(dense.real.dtype)
     indices = np.array([d - 1, 0, d, d] if d > 1 else [0, d])
     padded = np.pad(dense, ((0, 0), (0, 1)))
-    squares = dense**2
-    expected = [dense @ x, dense.T @ r, dense @ X, dense.T @ R, w @ squares, squares.sum(0)]
+    adjoint, squares = dense.conj().T, np.abs(dense) ** 2
+    expected = [dense @ x, adjoint @ r, dense @ X, adjoint @ R, w @ squares, squares.sum(0)]
     expected += [np.sqrt(squares.sum(0)), padded.T[indices]]
     for ours, theirs in zip(everything(A, x, r, X, R, w, indices), expected, strict=True):
-        assert ours.dtype == dtype
+        assert ours.dtype == theirs.dtype
         np.testing.assert_allclose(ours, theirs, **tolerance(dtype))
 
 

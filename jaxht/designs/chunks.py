@@ -13,6 +13,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._rounding import round_up
 from jaxht._typing import Array
+from jaxht.linalg.inner_products import squares
 
 # In a product, a chunk costs as much as about this many of its slots: its sum is written, read and
 # scattered.
@@ -109,8 +110,8 @@ class Chunks:
         return _dot(self, u)
 
     def squared(self) -> "Chunks":
-        """The matrix of the squares of the entries."""
-        return replace(self, values=self.values**2)
+        """The matrix of the squared magnitudes of the entries."""
+        return replace(self, values=squares(self.values))
 
 
 def num_chunks(counts: np.ndarray) -> np.ndarray:

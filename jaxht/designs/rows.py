@@ -63,6 +63,8 @@ class SparseRows(Design):
         """The dtype of the values."""
         return self.by_row.values.dtype
 
+    takes_complex = True
+
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (b,), or from (d, c) to (b, c). Cost: the entries of the rows,
         times c."""
@@ -78,12 +80,13 @@ class SparseRows(Design):
         return self._loop_blocks(add, jnp.zeros((self.shape[0], *x.shape[1:]), x.dtype))
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (b,) to (d,), or from (b, c) to (d, c). Cost: the entries of the rows,
+        """``A^H r``, from (b,) to (d,), or from (b, c) to (d, c). Cost: the entries of the rows,
         times c, and d c."""
 
         def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
             entries = r.at[row].get(mode="fill", fill_value=0)[:, None]
-            return product.at[columns].add(_align(values, entries) * entries, mode="drop")
+            terms = _align(values.conj(), entries) * entries
+            return product.at[columns].add(terms, mode="drop")
 
         return self._loop_blocks(add, jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype))
 

@@ -14,6 +14,7 @@ from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks
 from jaxht.designs.design import Design
 from jaxht.designs.rows import SparseRows
+from jaxht.linalg.inner_products import real_dtype
 
 # A refit gathers dense columns if they have at most so many numbers for each stored one of A.
 MAX_GATHERED_PER_STORED = 4
@@ -59,7 +60,7 @@ class SparseMatrix(Design):
         """Order the entries of a matrix by row and by column, on the host.
 
         Args:
-            A: (n, d) real SciPy sparse matrix or array of any format, or
+            A: (n, d) SciPy sparse matrix or array of any format, real or complex, or
                 ``jax.experimental.sparse`` BCOO or BCSR without batch or dense dimensions,
                 concrete. Duplicate entries are summed, entries out of range (how JAX pads) are
                 dropped, zeros are kept; integers and booleans become the default float.
@@ -86,6 +87,8 @@ class SparseMatrix(Design):
         """That of the values."""
         return self.by_row.values.dtype
 
+    takes_complex = True
+
     def gathers(self, k_max: int | None) -> bool:
         """Whether k_max dense columns take at most MAX_GATHERED_PER_STORED times the memory of A."""
         return k_max is not None and may_gather(k_max * self.shape[0], self.by_row)
@@ -95,11 +98,11 @@ class SparseMatrix(Design):
         return self.by_row.dot(x)
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: nnz c."""
-        return self.by_column.dot(r)
+        """``A^H r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: nnz c."""
+        return self.by_column.dot(r.conj()).conj()
 
     def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: nnz."""
+        """``sum_i weights_i |A_ij|^2`` for all j, (d,). Cost: nnz."""
         return self.by_column.squared().dot(weights)
 
     divides_columns = True
@@ -131,7 +134,7 @@ class SparseMatrix(Design):
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: nnz."""
-        return jnp.sqrt(self.by_row.squared().dot(jnp.ones(self.shape[1], self.dtype)))
+        return jnp.sqrt(self.by_row.squared().dot(jnp.ones(self.shape[1], real_dtype(self))))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an
@@ -165,10 +168,10 @@ def read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int,
     n, d = (int(size) for size in A.shape)
     if max(n, d) >= 2**31:
         raise ValueError(f"A must have fewer than 2^31 rows and columns; got shape {A.shape}")
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"A must be real; got dtype {values.dtype}")
+    if values.dtype.kind not in "fciub":
+        raise ValueError(f"A must have real or complex numbers; got dtype {values.dtype}")
     warn_of_rounding(values)
-    if values.dtype.kind != "f":
+    if values.dtype.kind not in "fc":
         values = values.astype(jnp.result_type(float))
     inside = (rows < n) & (columns < d)
     if not np.all(inside):

@@ -480,7 +480,8 @@ def _check_complex(model: Model) -> Model:
     A = model.design
     if not A.takes_complex:
         raise ValueError(
-            f"A must be an array or a LinearOperator for complex numbers; got {type(A).__name__}"
+            "A must be an array, a sparse matrix or a LinearOperator for complex numbers; got "
+            f"{type(A).__name__}"
         )
     if not is_complex(A):
         A = cast_numbers(A, model.dtype)
