@@ -33,9 +33,8 @@ class Line(NamedTuple):
 SHEN, ZHOU, YUAN, AXIOTIS, DUAL = "shen2018", "zhou2018", "yuan2018", "axiotis2020", "yuan2020"
 LINES = [
     Line(
-        "**Shen & Li, measurements.** The n with which HT-SVRG recovers 95 % of the signals is on the printed line, but "
-        "of 16-sparse ones it recovers 39 % at n = 175, where 80 % are printed. PGD needs fewer than IHT or as many: take "
-        "its k of 9 times the sparsity with $2/\\sigma_{\\max}^2$ for η, rather than k = K with η = 1.",
+        "**Shen & Li, measurements.** HT-SVRG recovers 95 % of the signals on the printed line, but of 16-sparse ones 39 % at "
+        "n = 175, not 80 %. PGD needs as few measurements as IHT or fewer: take its k = 9K and $2/\\sigma_{\\max}^2$ for η.",
         [
             Support(
                 SHEN, "Figure 3", ["$n=1.72_{1.59}^{1.79}\\,K\\,\\ln{256}+34_{31}^{48}$ | *holds*"]
@@ -47,9 +46,8 @@ LINES = [
         ],
     ),
     Line(
-        "**Shen & Li, step sizes.** η, m and k act on HT-SVRG as is said. On the digits its rule for η gives 67.6 % of "
-        "accuracy with 10 pixels, the longer step that is printed for it 94.5 % on pixels in [0, 1]: choose η by the "
-        "objective.",
+        "**Shen & Li, step sizes.** η, m and k act on HT-SVRG as is said. On the digits with 10 pixels its rule for η gives "
+        "67.6 % of accuracy, the longer step printed for it, on pixels in [0, 1], 94.5 %: choose η by the objective.",
         [
             Support(SHEN, "Figure 4", ["| signals are not recovered", "*holds*, 2 of 2"]),
             Support(SHEN, "Figures 7 and 8", ["94.5 % with k = 10", "about 10⁻³"]),
@@ -57,9 +55,8 @@ LINES = [
         ],
     ),
     Line(
-        "**Zhou, Yuan & Feng.** HSG-HT and AHSG-HT need much fewer thresholdings than SG-HT and SVRG-HT, but many "
-        "more than FG-HT; in no run are they significantly faster within one pass, and seldom below all others in "
-        "several. Consider them where both a pass and a projection are dear.",
+        "**Zhou, Yuan & Feng.** HSG-HT and AHSG-HT take much fewer thresholdings than SG-HT and SVRG-HT, many more than "
+        "FG-HT. They are never much faster within a pass, seldom lowest after several: for where passes and projections are dear.",
         [
             Support(
                 ZHOU,
@@ -105,9 +102,8 @@ LINES = [
         ],
     ),
     Line(
-        "**Yuan, Li & Zhang, graphs.** With 100 samples GraHTP finds the edges better than GLasso at p = 30 and 60, "
-        "and worse at 120 and 200, where its matrices are farther from the truth as well, shrunk or not: take GLasso "
-        "there. Table 4 cannot be compared: of its genes only 26 are to be had.",
+        "**Yuan, Li & Zhang, graphs.** With 100 samples GraHTP finds edges better than GLasso at p = 30 and 60, worse at 120 "
+        "and 200, where its matrices are farther off as well: take GLasso there. Table 4 has 26 of its genes only.",
         [
             Support(
                 YUAN,
@@ -159,9 +155,8 @@ LINES = [
         ],
     ),
     Line(
-        "**Yuan et al. 2020, duality.** At the largest penalty of the paper the gap is zero for about a fifth of our "
-        "problems, and for nearly all at 50 times that: do not count on strong duality. On ill-conditioned ridge "
-        "regression DIHT ends below IHT in all cells and above HTP in none, though at its limit on steps.",
+        "**Yuan et al. 2020, duality.** At the largest printed penalty the gap is zero for about a fifth of our problems, for nearly "
+        "all at 50 times that. On ill-conditioned ridge DIHT, at its limit, ends below IHT in all cells, above HTP in none.",
         [
             Support(
                 DUAL, "Figure 1, other values of w*", ["22 % at 20", "16 % at 20", "98 % at 1000"]
@@ -178,9 +173,8 @@ LINES = [
         ],
     ),
     Line(
-        "**Yuan et al. 2020, speed.** On 1/25 of RCV1 and a smaller News20, DIHT and SDIHT as printed are the first to "
-        "99.99 % of the decrease in all cases, and come before all primal solvers to equal test error in 16 of 72. SDIHT "
-        "takes fewer epochs than DIHT to equal gaps in most cases, but more time to equal loss.",
+        "**Yuan et al. 2020, speed.** On smaller data DIHT and SDIHT are first to 99.99 % of the decrease in all cases, to equal "
+        "test error in 16 of 72. SDIHT mostly takes fewer epochs than DIHT to equal gaps, but more time to equal loss.",
         [
             Support(
                 DUAL,

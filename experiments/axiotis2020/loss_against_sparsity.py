@@ -648,14 +648,13 @@ STEADY = (
     f"{Reason.METHOD}: ARHT returns the best support of all its runs here; what the paper's returns where no guess "
     "succeeds is not printed"
 )
-FEW_STEPS = "it takes far fewer steps than ARHT, which takes each in 20 runs (below)"
 TWO_PRODUCTS = (
-    f"{Reason.METHOD}: for least squares ELS scores all swaps in closed form, from two products, where the paper's "
-    f"minimises f for each; {FEW_STEPS}"
+    f"{Reason.METHOD}: ELS scores all swaps of least squares in closed form, and takes far fewer steps than ARHT, which "
+    "takes each in 20 runs (below)"
 )
 COMPILED = (
-    f"{Reason.METHOD}: the minimisations of a step of ELS run side by side in a compiled program, where the paper calls "
-    f"scikit-learn for each; {FEW_STEPS}"
+    f"{Reason.METHOD}: a step of ELS is one compiled program, not a call of scikit-learn for each swap; ARHT takes far "
+    "more steps, each in 20 runs (below)"
 )
 FIGURE_1 = compared(
     "Figure 1",
@@ -669,8 +668,8 @@ FIGURE_1 = compared(
         *LINEAR,
     ],
     MORE_STARTS,
-    els=f"{Reason.METHOD}: ARHT returns the best support of all its runs, which the paper's need not; where it is below "
-    "ELS, more starts mend ELS (below)",
+    els=f"{Reason.METHOD}: ARHT returns the best support of all its runs, the paper's need not; where it is lower, "
+    "more starts mend ELS (below)",
     oscillating=STEADY,
     time=TWO_PRODUCTS,
 )
@@ -686,7 +685,7 @@ FIGURE_2 = compared(
         ),
         *LINEAR,
     ],
-    els=f"{NO_SLICE}; on cpu small ARHT, which returns the best support of its runs, is level",
+    els=f"{NO_SLICE}; on cpu small ARHT, the best of its runs, is level",
     oscillating=STEADY,
     differing=NO_SLICE,
     time=TWO_PRODUCTS,
