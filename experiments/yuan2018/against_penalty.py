@@ -49,7 +49,8 @@ def plot(dataset: Dataset, config: Config) -> Figure:
 def errors_against_l1(results: Dataset, config: Any) -> Finding:
     """On a set they outperform where the test error is lower at more penalties than it is
     higher."""
-    names, parts = present(results.test_error, ("GraHTP", "FGraHTP", "HTP-backtracking")), []
+    longer = ("GraHTP-1", "FGraHTP-1", "GraHTP-1.9", "FGraHTP-1.9", "HTP-backtracking")
+    names, parts = present(results.test_error, ("GraHTP", "FGraHTP", *longer)), []
     better: dict[str, set[str]] = {solver: set() for solver in names}
     for name in results.dataset.values:
         error = results.test_error.sel(dataset=name)
@@ -63,8 +64,9 @@ def errors_against_l1(results: Dataset, config: Any) -> Finding:
         parts.append(f"{shown(name)} {', '.join(gained)}")
     both = len(better["GraHTP"] & better["FGraHTP"])
     text = f"both are better on {both} of {results.sizes['dataset']} sets"
-    if "HTP-backtracking" in better:
-        text += f", GraHTP with backtracking from $256/M_1$ on {len(better['HTP-backtracking'])}"
+    for solver in present(results.test_error, longer):
+        words = "GraHTP with backtracking from $256/M_1$" if "HTP-b" in solver else solver
+        text += f", {words} on {len(better[solver])}"
     text += f"; points gained by {', '.join(names)}, median [quartiles] over λ: {'; '.join(parts)}"
     is_better = [
         name in better["GraHTP"] & better["FGraHTP"] for name in results.dataset.values.tolist()
