@@ -87,7 +87,8 @@ def test_stages(tmp_path):
     chosen, results = run("shen2018/figure4", tmp_path)
     figure = draw(chosen, results)
     assert [axes.get_title().strip() for axes in figure.axes] == [
-        rf"${name}$ varied" for name in ("k", "m", r"\eta")
+        *(rf"${name}$ varied" for name in ("k", "m", r"\eta")),
+        r"$\eta$ of HT-SAGA varied",
     ]
     for i, axes in enumerate(figure.axes):
         np.testing.assert_allclose(y_of(axes), results.objective[i])

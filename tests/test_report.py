@@ -258,6 +258,15 @@ def stages_of(name, values, **columns):
     return made.assign(objective=(("setting", "stage"), objective.astype("float32")))
 
 
+def test_runs_of_saga():
+    """Two steps, of which the longer one diverges; none in older results."""
+    runs = stages_of("eta", [0.1, 3.0], success=[1, 0], diverged=[0, 1], left=[0.1, 1])
+    answer = stages.saga(runs.assign(varied=("setting", ["saga"] * 2)), SVRG)
+    assert answer.startswith("Signals recovered: η = 0.1: 100%, η = 3: 0%; objective at the last")
+    assert "η = 0.1: 1.0e-10" in answer and "diverge: 3." in answer
+    assert stages.saga(runs, SVRG) == "It is not in the recorded run."
+
+
 def pairs_of(objective, accuracy):
     """Two pairs of digits, two k and 21 stages: the objective at each k falls to its value, half
     of the way in every stage or, where it is negative, all of it in the last."""

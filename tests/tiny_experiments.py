@@ -51,7 +51,7 @@ TINY = {
     },
     "shen2018/figure4": {
         "d": 32, "n": 16, "K": 2, "k": 4, "num_signals": 3, "num_stages": 2, "varied_k": [3], "varied_m": [5],
-        "varied_eta": [1e3],
+        "varied_eta": [1e3], "varied_saga": [0.1],
     },
     "shen2018/figure7": {
         "dataset": "digits", "pairs": ["0v9"], "k": [2, 4],
