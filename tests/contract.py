@@ -607,7 +607,7 @@ TABLE = {
             )
             + on(NIHT, "precision/own/64", "pairs squares ridge/own/64")
             + on(NIHT, "trees squares ridge/own/32")
-            + on(NIHT, "groups squares mean/own/complex128"),
+            + on(NIHT, "pairs squares mean/own/complex128"),
         ),
         Row(
             "CGIHT",
@@ -649,7 +649,7 @@ TABLE = {
             )
             + on(jaxht.HTP(step_size=0.5, backtrack=True), "precision/own/32")
             + on(HTP, "pairs logistic/own/64", "trees logistic/own/64")
-            + on(jaxht.HTP(backtrack=True), "squares/own/complex128"),
+            + on(jaxht.HTP(backtrack=True), "squares csr/shared/complex128"),
             minimises=True,
         ),
         Row(

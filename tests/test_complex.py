@@ -431,6 +431,24 @@ def test_lanes_a_path_and_a_real_design():
     np.testing.assert_allclose(found.x[found.x != 0], parts[:, 0] + 1j * parts[:, 1], atol=1e-4)
 
 
+def test_a_real_x_under_complex_products():
+    """The operator of the stacked parts, as docs/guides/signals.md has it, against their matrix."""
+
+    def parts(v, F):
+        image = F @ v.astype(complex)
+        return jnp.concatenate([image.real, image.imag])
+
+    stacked = np.concatenate([A.real, A.imag])
+    B = jaxht.LinearOperator(parts, (2 * N, D), (OPERATOR,))
+    y = np.concatenate([Y.real, Y.imag])
+    np.testing.assert_allclose(B.rmatvec(y), stacked.T @ y, rtol=1e-4, atol=1e-5)
+    found, expected = (
+        jaxht.solve(LeastSquares(design, y, mean=False), Sparse(K), jaxht.HTP())
+        for design in (B, stacked)
+    )
+    np.testing.assert_allclose(found.x, expected.x, atol=1e-4)
+
+
 def test_derivatives_of_a_solution():
     direction = [draw(*v.shape).astype(np.complex64) for v in (A, Y)]
 
@@ -469,6 +487,10 @@ REFUSED = {
             jaxht.Custom(lambda x: jnp.sum(abs(x) ** 2), like=np.zeros((3, 3), np.complex64)),
             jaxht.LowRank(1),
         ),
+    ),
+    "responses of low rank": (
+        "constraint must select entries",
+        lambda: jaxht.solve(jaxht.MultiResponse(A, Y[:, None]), jaxht.LowRank(1)),
     ),
     "Huber": (
         "LeastSquares and MultiResponse take complex",

@@ -260,6 +260,12 @@ OTHERS = {
         "A must be dense or sparse",
         lambda: jaxht.branch_and_bound(dataclasses.replace(HARD, A=OPERATOR), Sparse(2)),
     ),
+    "several outputs": (
+        "must be a linear model of one output to have a dual; got MultiResponse",
+        lambda: jaxht.certify(
+            jaxht.MultiResponse(A, Y[:, None], 0.1), jaxht.Groups(2), FOUND.x[:, None]
+        ),
+    ),
     "no ridge": (
         "l2 must be a single number above 0",
         lambda: jaxht.certify(LeastSquares(A, Y), Sparse(2), FOUND.x),

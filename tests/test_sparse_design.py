@@ -306,7 +306,7 @@ def test_derivatives_by_values():
     [
         (np.eye(3), "ndarray"),
         (3.0, "float"),
-        (scipy.sparse.csr_matrix(1j * np.eye(3)), "complex"),
+        (jax_sparse.BCOO.fromdense(jnp.eye(3, dtype=jnp.bfloat16)), "got dtype bfloat16"),
         (scipy.sparse.coo_array((np.ones(1), (np.zeros(1, int),)), shape=(3,)), "shape"),
         (scipy.sparse.coo_matrix((2**31, 3)), "2\\^31"),
         (jax_sparse.BCOO.fromdense(np.ones((2, 3, 3)), n_batch=1), "batch"),

@@ -169,7 +169,10 @@ def read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int,
     if max(n, d) >= 2**31:
         raise ValueError(f"A must have fewer than 2^31 rows and columns; got shape {A.shape}")
     if values.dtype.kind not in "fciub":
-        raise ValueError(f"A must have real or complex numbers; got dtype {values.dtype}")
+        raise ValueError(
+            "A must be float32, float64, complex64 or complex128 (or integer); got dtype "
+            f"{values.dtype}"
+        )
     warn_of_rounding(values)
     if values.dtype.kind not in "fc":
         values = values.astype(jnp.result_type(float))

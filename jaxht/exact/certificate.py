@@ -110,11 +110,11 @@ def certify(
         (6.75, True)
     """
     check_kind(objective=objective, constraint=constraint)
-    if is_complex(objective) and objective.is_linear_model:
+    check_dual(objective)
+    if is_complex(objective):
         complex_model = cast(LeastSquares, objective.prepare())
         x = split_pairs(cast_variable(x, complex_model.dtype))
         objective, constraint = as_pairs(complex_model, constraint.prepare(complex_model.shape))
-    check_dual(objective)
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)
     x = cast_variable(x, model.dtype)
