@@ -174,7 +174,7 @@ def draw(chosen, results):
         experiment = EXPERIMENTS[chosen.experiment]
         figure = experiment.plot(summarise(experiment, results, chosen), chosen)
         figure.draw_without_rendering()
-    assert figure.get_suptitle() == chosen.title
+    assert figure.get_suptitle().replace("\n", " ") == chosen.title
     return figure
 
 
