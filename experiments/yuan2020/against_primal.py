@@ -227,8 +227,6 @@ FIGURE_4 = Section(
         Setting("problems a cell", NOT_PRINTED, "{num_problems}"),
         Setting("step sizes of IHT and HTP", NOT_PRINTED, "1/L; that of the library"),
         Setting("updates, at most", NOT_PRINTED, "{max_steps} times 10"),
-        Setting(
-            "D below its maximum at the end, at most", NOT_PRINTED, "{stationary} of the gap left"
-        ),
+        Setting("D below its maximum at the end, over the gap left", NOT_PRINTED, "{stationary}"),
     ],
 )

@@ -142,12 +142,12 @@ def plot_gaps(
         [(name, color, "-") for name, (color, _) in zip(names, looks.values(), strict=True)],
     )
     remark = f"{QUARTILES} Gaps below $10^{{-6}}$ are drawn there."
-    searched = [
+    known = [
         math.comb(d, k) <= config.max_supports for d, k in zip(config.d, config.k, strict=True)
     ]
-    if any(searched):
+    if any(known):
         remark += " Dashed, where the minimum of $P$ over all supports is known: $P$ at the end of DIHT in its place."
-    if not all(searched) and "planted" in dataset:
+    if not all(known) and "planted" in dataset:
         remark += " Dashed, where it is not: the least $P$ known less the largest $D$ known."
     plots.caption(figure, config, remark)
     return figure
@@ -290,7 +290,7 @@ RIDGE = [
     Setting("problems a cell", NOT_PRINTED, "{num_problems}"),
     Setting("minimum of P", "over all supports at d = 30 (§5.1.1)", "over all supports at d = 30"),
     Setting("updates of DIHT, at most", "until convergence (§5.1.1)", "{max_steps} times 10"),
-    Setting("D below its maximum at the end, at most", NOT_PRINTED, "{stationary} of the gap left"),
+    Setting("D below its maximum at the end, over the gap left", NOT_PRINTED, "{stationary}"),
 ]
 AT_THE_LIMIT = Question("How many runs ended at the limit?", share_at_the_limit)
 ABSOLUTE = (
