@@ -136,8 +136,14 @@ COMPLEX_LABELS = {
     "signs": "phases",
     "gaussian": "complex Gaussian values",
 }
-# An arrow from where a curve is at least.
-AT_LEAST: dict[str, Any] = {"marker": r"$\uparrow$", "markersize": 9, "linestyle": "none"}
+# An arrow above a point that a curve is at least at.
+AT_LEAST: dict[str, Any] = {
+    "text": "\N{UPWARDS ARROW}",
+    "xytext": (0, 3),
+    "textcoords": "offset points",
+    "ha": "center",
+    "va": "bottom",
+}
 L1_LINE: dict[str, Any] = {"color": plots.BLACK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
 
 
@@ -523,7 +529,8 @@ def plot(summary: Dataset, config: Config) -> Figure:
     looks = plots.looks(config.solvers)
     found = summary.estimate.where(np.isfinite(summary.estimate))
     limit = max(max(l1_curve(design, delta)) for design in config.designs)
-    top = 1.05 * max(limit, float(found.max(skipna=True).fillna(0)))
+    has_arrows = bool(summary.is_beyond.any())
+    top = (1.15 if has_arrows else 1.05) * max(limit, float(found.max(skipna=True).fillna(0)))
     if config.rho:
         top = max(top, plots.edges(config.rho)[-1])
     for column, (design, signal) in zip(panels.T, kinds, strict=True):
@@ -532,11 +539,13 @@ def plot(summary: Dataset, config: Config) -> Figure:
         curves.set(xlim=plots.edges(delta)[[0, -1]], ylim=(0, top))
         for name, (color, marker) in looks.items():
             look = {"label": SOLVERS[name].label, "marker": marker, "along": "y"}
-            plots.band(curves, delta, shown.sel(solver=name), color, **look)
-            beyond = shown.is_beyond.sel(solver=name).values
-            if beyond.any():
-                least = shown.estimate.sel(solver=name).values[beyond]
-                curves.plot(delta[beyond], least, color=color, **AT_LEAST)
+            crossing = shown.sel(solver=name)
+            is_known = ~crossing.is_beyond
+            closed = crossing.assign(upper=crossing.upper.where(is_known, crossing.estimate))
+            plots.band(curves, delta, closed, color, **look)
+            least = crossing.estimate.values
+            for place in np.flatnonzero(crossing.is_beyond):
+                curves.annotate(xy=(delta[place], least[place]), color=color, **AT_LEAST)
         if config.rho:
             draw_fastest(column[1], delta, shown, [color for color, _ in looks.values()])
         for axes in column:
@@ -556,9 +565,9 @@ def plot(summary: Dataset, config: Config) -> Figure:
         figure,
         config,
         f"{'Above: half' if config.rho else 'Half'} of the signals recovered, with 95% intervals.",
-        *(["Arrows: at least."] if bool(summary.is_beyond.any()) else []),
         *(fastest if config.rho else []),
         "Dashed: $\\ell_1$ minimisation.",
+        *(["Arrows: at least."] if has_arrows else []),
     )
     return figure
 
