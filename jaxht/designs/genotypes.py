@@ -212,8 +212,7 @@ class Genotypes(blockwise.Coded):
         Cost: n k_max."""
         words = jnp.take(self.words, indices, axis=0, mode="fill", fill_value=-1)
         fill, scale = self.fill_and_scale(indices)
-        fill = fill[:, None]
-        calls = [_decode(words, p, fill) for p in range(CALLS)]
+        calls = [_decode(words, p, fill[:, None]) for p in range(CALLS)]
         columns = jnp.stack(calls, axis=-1).reshape(len(indices), -1)
         return columns[:, : self.num_samples] / scale[:, None]
 

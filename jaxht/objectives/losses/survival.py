@@ -130,8 +130,9 @@ class CoxLoss(Loss):
             marks = marks.astype(u.dtype)
             _, means = self._sum_ties(_Log(marks, jnp.zeros_like(u)), above)
             risks = _Log(reference, means)
+        is_without = counts == 0
         losses = event * ((risks.high - u) + risks.low)
-        terms = jnp.where(counts == 0, 0, losses)
+        terms = jnp.where(is_without, 0, losses)
         is_unknown = jnp.any(jnp.isnan(y), axis=1)
         return jnp.where(is_unknown, jnp.nan, terms)
 
