@@ -6,7 +6,7 @@ Their penalty or threshold takes the place of a constraint: pass ``Sparse(d)``, 
 
 from jaxht.baselines.amp import AMP
 from jaxht.baselines.basis_pursuit import BasisPursuit
-from jaxht.baselines.debias import debias
+from jaxht.baselines.debiasing import debias
 from jaxht.baselines.embgamp import EMBGAMP
 from jaxht.baselines.fista import FISTA
 from jaxht.baselines.state_evolution import Transition, l1_transition, predict_amp
