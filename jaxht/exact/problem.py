@@ -46,7 +46,7 @@ def in_double(objective: Any, constraint: Constraint) -> tuple[Any, Any]:
     objective = cast_numbers(objective.prepare(), np.dtype(np.float64))
     if is_complex(objective) and objective.design.gathers(1):
         if objective.design.dense_array is None:
-            objective = restrict_columns(objective, np.arange(objective.shape[0]))
+            objective = objective.restrict(jnp.arange(objective.shape[0]))
         objective, constraint = as_pairs(objective, constraint.prepare(objective.shape))
         objective = cast_numbers(objective, np.dtype(np.float64))
     if objective.dtype != np.float64 or not objective.design.gathers(1):
