@@ -19,7 +19,7 @@ from experiments.yuan2018 import (
 )
 from experiments.yuan2020 import time_to_accuracy
 from experiments.zhou2018 import gap_against_cost
-from jaxht import phase_diagram, sweep
+from jaxht import Status, phase_diagram, sweep
 from tests.tiny_experiments import MODELS, at_once, call, draw, lines, run, tiny, write_csr, y_of
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -320,6 +320,13 @@ def test_duality_gaps(name, along, curves, tmp_path):
     chosen, results = run(f"yuan2020/{name}", tmp_path)
     assert (results.dual <= results.minimum * (1 + 1e-12)).all()
     assert (results.minimum <= results.value * (1 + 1e-12)).all()
+    assert (results.minimum <= results.planted * (1 + 1e-12)).all()
+    assert (results.dual <= results.maximum).all() and (
+        results.maximum <= results.minimum * (1 + 1e-12)
+    ).all()
+    left = np.minimum(results.value, results.planted) - results.dual
+    near = results.maximum - results.dual <= chosen.stationary * left + 1e-8 * results.value
+    assert near.where(results.converged, True).all()
     (panel,) = draw(chosen, results).axes
     results = results.isel(signal=0) if name == "figure1" else results
     first = results.isel({curves: 0, "d": 0, **({"sigma": 0} if "sigma" in results.dims else {})})
@@ -338,6 +345,7 @@ def test_duality_gaps(name, along, curves, tmp_path):
 
 def test_dihit_against_primal_solvers(tmp_path):
     chosen, results = run("yuan2020/figure4", tmp_path)
+    assert set(results.status.values.ravel()) <= {Status.CONVERGED, Status.MAX_STEPS}
     figure = draw(chosen, results)
     for axes, (name, l0) in zip(
         figure.axes, itertools.product(("value", "error"), chosen.l0), strict=True
