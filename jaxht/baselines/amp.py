@@ -15,7 +15,6 @@ from jaxht.objectives.linear_model import LeastSquares
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.solver import Solver, Step
 
-
 # The factors of the damping beta after a step that made the residual longer, and after others; the
 # least beta. Of 64 signals with d = 500, n/d = .9, K/n = .25 and .55, 54 were recovered without
 # damping, all with it, in as many steps; at .8 and 1.02 the steps were twice as many.
