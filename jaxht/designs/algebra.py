@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxht._typing import Array, ArrayDType
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 from jaxht.linalg.inner_products import is_complex, squares
 
 

@@ -14,7 +14,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks, num_chunks
 from jaxht.designs.dense import Dense
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 from jaxht.designs.sparse import SparseMatrix, may_gather, read_entries
 from jaxht.designs.stacked import positions_within
 

@@ -14,7 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxht._dataclass import replace
 from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 
 #: A function of a block of decoded entries, entry by entry.
 Entrywise = Callable[[Array], Array]

@@ -10,7 +10,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 from jaxht.linalg.full_precision import (
     join_parts,
     matmul,

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, ArrayDType
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 
 
 @pytree

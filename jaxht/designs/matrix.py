@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, ArrayDType
-from jaxht.designs.design import Design
 from jaxht.designs.entries import Entries
+from jaxht.designs.protocol import Design
 from jaxht.linalg.products import Factored, Product
 
 

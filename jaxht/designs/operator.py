@@ -15,7 +15,7 @@ from jaxht._programs import bounded_jit
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import algebra
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 from jaxht.linalg.inner_products import is_complex, real_dtype, squares
 from jaxht.linalg.operators import UNITS_AT_A_TIME
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxht._dataclass import integer, pytree
 from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 
 
 @pytree

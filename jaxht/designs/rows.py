@@ -10,7 +10,7 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs.chunks import Chunks, take
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 
 # A block of a product has at least MIN_CHUNKS_IN_BLOCK chunks, and as many as ROWS_IN_BLOCK rows of
 # mean length have, times CHUNKS_MARGIN.

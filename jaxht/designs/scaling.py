@@ -10,7 +10,7 @@ from jaxht._checks import known_values
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.dense import Dense
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 from jaxht.linalg.full_precision import machine_eps, matmul
 
 

@@ -12,7 +12,7 @@ from jaxht._checks import warn_of_rounding
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 from jaxht.designs.rows import SparseRows
 from jaxht.linalg.inner_products import real_dtype
 

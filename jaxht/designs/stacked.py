@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxht._dataclass import mixed, pytree
 from jaxht._typing import Array, ArrayDType, Numeric
-from jaxht.designs.design import Design
+from jaxht.designs.protocol import Design
 
 
 @pytree

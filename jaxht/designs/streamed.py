@@ -15,8 +15,8 @@ from jaxht._repr import short_repr
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs import passes
 from jaxht.designs.dense import Dense
-from jaxht.designs.design import Design
 from jaxht.designs.on_host import call_on_host, linear
+from jaxht.designs.protocol import Design
 from jaxht.designs.reading import PieceRows, Reader, Reading, make_reader
 from jaxht.linalg.full_precision import matmul
 
