@@ -279,7 +279,7 @@ def test_operators_have_the_adjoint():
     np.testing.assert_allclose(found.x, minimise_on(SUPPORT), atol=5e-5)
 
 
-FEW_ENTRIES = np.where(RNG.random((N, D)) < 0.4, A, 0)
+FEW_ENTRIES = np.where(np.random.default_rng(5).random((N, D)) < 0.4, A, 0)
 ON_SPARSE = {
     "default": None,
     "NIHT": jaxht.NIHT(),
