@@ -123,6 +123,44 @@ def test_message_passing_has_the_predicted_error(delta, rho, is_complex):
     assert np.all(message_passing.half_width(errors) <= 0.11 * predicted)
 
 
+def undamped(A, x, tau, num_steps):
+    """The largest error of AMP as it is printed, by NumPy."""
+    n, d = A.shape
+    y = A @ x
+    estimate, z = np.zeros(d), y
+    for _ in range(num_steps):
+        v = estimate + A.T @ z
+        threshold = tau * np.sqrt(z @ z / n)
+        estimate = np.sign(v) * np.maximum(abs(v) - threshold, 0)
+        z = y - A @ estimate + np.count_nonzero(estimate) / n * z
+    return abs(estimate - x).max()
+
+
+def test_where_steps_are_unstable_they_are_damped():
+    """K / n is far below the limit of .678, but d is small, and b / n near 1."""
+    n, d, K = 270, 300, 60
+    designs, signals, failed = [], [], []
+    tau = l1_transition(n / d).tau
+    rng = np.random.default_rng(0)
+    for _ in range(16):
+        A = rng.normal(size=(n, d)) / np.sqrt(n)
+        x = np.zeros(d)
+        x[:K] = rng.choice([-1, 1], K)
+        designs.append(A)
+        signals.append(x)
+        failed.append(undamped(A, x, tau, 300) > 1e-3)
+    assert 1 <= np.sum(failed) <= 8
+
+    @jax.vmap
+    def error(A, x):
+        stop = jaxht.Stop(max_steps=300)
+        found = jaxht.solve(LeastSquares(A, A @ x, mean=False), Sparse(d), AMP(), stop=stop)
+        return jnp.max(jnp.abs(found.x - x))
+
+    errors = error(np.float32(designs), np.float32(signals))
+    assert np.all(errors < 1e-3)
+
+
 def test_the_risk_of_complex_numbers_is_that_of_samples():
     """One step from errors 1, of a signal without zeros: delta = rho = 1."""
     rng = np.random.default_rng(0)
