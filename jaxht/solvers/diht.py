@@ -74,7 +74,7 @@ class Ascent(NamedTuple):
         waited = jnp.where(is_better, 0, self.waited + 1)
         if patience is None:
             return Ascent(point, best, self.scale, waited)
-        restart = waited * self.scale >= patience
+        restart = waited.astype(self.scale.dtype) * self.scale >= patience
         scale = jnp.where(restart, self.scale / 2, self.scale)
         point = tree_where(restart, best, point)
         return Ascent(point, best, scale, jnp.where(restart, 0, waited))
