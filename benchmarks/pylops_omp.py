@@ -16,7 +16,7 @@ import jaxht
 from benchmarks.timing import compiling_anew, interleaved, report
 
 LANES = 100
-FEW = 2
+FEW = 4
 
 
 def problems(n: int, d: int, K: int) -> tuple[np.ndarray, np.ndarray]:
