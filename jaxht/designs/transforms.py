@@ -172,18 +172,7 @@ def circulant(kernel: Array, rows: Array | None = None) -> LinearOperator:
         counts = jnp.zeros(d, powers.dtype).at[rows].add(1)
         sums = _convolve(counts, _spectrum(powers, d).conj(), d)
         norms = jnp.sqrt(jnp.maximum(sums, 0))
-    convolution = Convolution(d, n)
-    adjoint = ConvolutionAdjoint(d, d)
-    args = (_spectrum(kernel, d), rows)
-    return LinearOperator(
-        product=convolution,
-        shape=(n, d),
-        args=args,
-        adjoint=adjoint,
-        norms=norms,
-        dtype=kernel.dtype,
-        check=False,
-    )
+    return _convolution(kernel, (n, d), norms, rows)
 
 
 def toeplitz(column: Array, row: Array) -> LinearOperator:
@@ -218,7 +207,6 @@ def toeplitz(column: Array, row: Array) -> LinearOperator:
     above = row[1:].astype(dtype)
     (n,) = column.shape
     d = row.shape[0]
-    length = n + d - 1
     kernel = jnp.concatenate([column, above[::-1]])
 
     # Prefix sums, so that no small norm is a difference of large numbers where n >= d.
@@ -228,16 +216,22 @@ def toeplitz(column: Array, row: Array) -> LinearOperator:
     j = jnp.arange(d)
     sums = below_sums[jnp.maximum(n - j, 0)] + above_sums[j] - above_sums[jnp.maximum(j - n, 0)]
     norms = jnp.sqrt(jnp.maximum(sums, 0))
-    convolution = Convolution(length, n)
-    adjoint = ConvolutionAdjoint(length, d)
-    args = (_spectrum(kernel, length), None)
+    return _convolution(kernel, (n, d), norms)
+
+
+def _convolution(
+    kernel: Array, shape: tuple[int, int], norms: Array, rows: Array | None = None
+) -> LinearOperator:
+    """The first entries of a circular convolution with a kernel, or those at ``rows``."""
+    (length,) = kernel.shape
+    n, d = shape
     return LinearOperator(
-        product=convolution,
-        shape=(n, d),
-        args=args,
-        adjoint=adjoint,
+        product=Convolution(length, n),
+        shape=shape,
+        args=(_spectrum(kernel, length), rows),
+        adjoint=ConvolutionAdjoint(length, d),
         norms=norms,
-        dtype=dtype,
+        dtype=kernel.dtype,
         check=False,
     )
 

@@ -6,7 +6,6 @@ not within ``lower I <= W <= upper I``, by the alternating direction method of m
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -48,7 +47,9 @@ FACTORISED_ENTRIES_PER_ROW = 4
 class GraphProblem(Subproblem):
     """A precision matrix on a graph, within the bounds on its eigenvalues."""
 
-    def restrict(self, support: Any, x: Array, ridge: Array | None = None) -> RestrictedProblem:
+    def restrict(
+        self, support: Any, x: Array, ridge: Array | None = None, enough: Numeric = 0.0
+    ) -> RestrictedProblem:
         """The objective, without the bounds on the eigenvalues, on a graph."""
         p = self.objective.shape[0]
         k_max = p * p if support.k_max is None else support.k_max
@@ -56,8 +57,7 @@ class GraphProblem(Subproblem):
         pattern = Pattern.of(support.mask, num_entries)
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
         S = symmetric(self.objective.S)
-        enough = jnp.zeros((), x.dtype)
-        f = CovarianceSelection(S, pattern, ridge, enough)
+        f = CovarianceSelection(S, pattern, ridge, jnp.asarray(enough, x.dtype))
         w = pattern.gather(x)
         region = Region(pattern.inside)
         return RestrictedProblem(f, w, region, pattern.point)
@@ -86,13 +86,10 @@ class GraphProblem(Subproblem):
         lower = jnp.asarray(objective.lower, x.dtype)
         upper = jnp.asarray(objective.upper, x.dtype)
         start = _shrink(support.restrict(x), objective.start())
-        enough = jnp.asarray(enough, x.dtype)
-        restricted = self.restrict(support, start, ridge)
-        f = replace(restricted.f, enough=enough)
-        found = restricted._replace(f=f).minimise(enough)
+        found = self.restrict(support, start, ridge, enough).minimise(enough)
         x = found.x
         bounds = (lower, upper)
-        is_skipped = jnp.isinf(enough)
+        is_skipped = jnp.isinf(jnp.asarray(enough))
         within = is_skipped | found.converged & inside(x, bounds)
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
         S = symmetric(objective.S)
