@@ -36,7 +36,7 @@ from experiments.common import (
 from experiments.common.claims import Claim, Finding, Verdict
 from experiments.common.recovery import draw
 from experiments.phase.transitions import Rates, bisect, find_window, fit_logistic, spread
-from jaxht import LeastSquares, Stop, ensembles, phase_diagram, sweep
+from jaxht import LeastSquares, LinearOperator, Stop, ensembles, phase_diagram, sweep
 from jaxht.baselines import l1_transition
 
 # A signal is recovered where no entry is wrong by more than this share of the largest one.
@@ -66,15 +66,11 @@ def sparse_columns(key: PRNGKey, n: int, d: int) -> Array:
     return ensembles.sparse_columns(key, n, d, min(DEGREE, n))
 
 
-def partial_dft(key: PRNGKey, n: int, d: int, variance: Any) -> Array:
-    """Draw rows of the Fourier transform, as a matrix."""
-    A = ensembles.partial_dft_operator(key, n, d, variance=variance)
-    return A.columns(jnp.arange(d)).T
-
-
-def hadamard(key: PRNGKey, n: int, d: int, variance: Any) -> Array:
-    """Draw rows of the Walsh-Hadamard transform, as a matrix."""
-    A = ensembles.partial_hadamard_operator(key, n, d, variance=variance)
+def as_matrix(
+    operator: Callable[..., LinearOperator], key: PRNGKey, n: int, d: int, variance: Any
+) -> Array:
+    """Draw rows of a transform, as a matrix."""
+    A = operator(key, n, d, variance=variance)
     return A.columns(jnp.arange(d)).T
 
 
@@ -112,9 +108,11 @@ DESIGNS: dict[str, Kind] = {
     ),
     "partial_dct": Kind(ensembles.partial_dct, "partial DCT"),
     "partial_dct_operator": Kind(ensembles.partial_dct_operator, "partial DCT", needs_n=True),
-    "hadamard": Kind(hadamard, "partial Hadamard"),
+    "hadamard": Kind(partial(as_matrix, ensembles.partial_hadamard_operator), "partial Hadamard"),
     "complex_gaussian": Kind(complex_gaussian, "complex Gaussian $A$", is_complex=True),
-    "partial_dft": Kind(partial_dft, "partial DFT", is_complex=True),
+    "partial_dft": Kind(
+        partial(as_matrix, ensembles.partial_dft_operator), "partial DFT", is_complex=True
+    ),
 }
 Signal = Literal["signs", "gaussian", "uniform", "decaying"]
 # Signs are phases where A is complex. A trial takes the place of its kind in this list, traced.
