@@ -404,6 +404,21 @@ def test_gap_against_cost(tmp_path):
     assert cells[1, 1].get_text().get_text() == f"{float(curves.factor.sel(solver='FG-HT')):g}"
 
 
+def test_coordinate_search():
+    """The least of a convex function of a grid, without all of its points; from a grid's middle."""
+    grid = ([1.0, 2.0, 4.0, 8.0, 16.0], [1.0, 1.1, 1.2], [0.1, 0.5, 0.9])
+    seen = set()
+
+    def end(setting):
+        seen.add(setting)
+        factor, growth, momentum = setting
+        return (np.log2(factor) - 1) ** 2 + (growth - 1.2) ** 2 + 0.1 * momentum * growth
+
+    assert gap_against_cost.search(grid, end) == (2.0, 1.2, 0.1)
+    assert len(seen) <= 15 and (16.0, 1.0, 0.9) not in seen
+    assert gap_against_cost.search(grid[:1], lambda setting: -setting[0]) == (16.0,)
+
+
 def test_settings_are_chosen_by_another_seed(tmp_path):
     """Of all settings those of the run that ends lowest within each budget, and its lowest x."""
     chosen, _ = run("zhou2018/figure2", tmp_path)

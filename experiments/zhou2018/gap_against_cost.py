@@ -4,7 +4,6 @@ on real data."""
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -88,8 +87,21 @@ class Config(BaseConfig):
         return self
 
 
+# A step size in units of 1/L, a growth and a momentum.
+GridPoint = tuple[float, ...]
 # Settings of a solver that are run with all keys of the choice: the lowest with the first one.
 FINALISTS = 5
+# How often each number of a setting is searched, the others as they are.
+ROUNDS = 2
+
+
+def search(grid: Sequence[Sequence[float]], end: Callable[[GridPoint], float]) -> GridPoint:
+    """Find the lowest setting of a grid by coordinate search from its middle."""
+    best = tuple(numbers[len(numbers) // 2] for numbers in grid)
+    for place, numbers in list(enumerate(grid)) * ROUNDS:
+        near = [(*best[:place], number, *best[place + 1 :]) for number in numbers]
+        best = min(near, key=end)
+    return best
 
 
 class Row(NamedTuple):
@@ -167,7 +179,7 @@ class Task(tasks.Task):
             1 / jax.jit(lambda objective: objective.sample_smoothness())(self.objective),
         )
 
-    def run(self, row: Row, setting: Sequence[float], key: Any) -> tuple[Any, Dataset]:
+    def run(self, row: Row, setting: GridPoint, key: Any) -> tuple[Any, Dataset]:
         """Run a solver with a step size, a growth and a momentum: the result, and the objective and
         cost on the way."""
         factor, *others = setting
@@ -178,16 +190,26 @@ class Task(tasks.Task):
         return result, Dataset(curve, {"point": np.arange(len(curve["ifo"][1]))})
 
     def choose(self, row: Row, piece: Piece) -> Dataset:
-        """Find the settings of a solver that end lowest within each budget, and the lowest x: all
-        are run with one key, and the lowest FINALISTS of them with the others, too."""
-        settings = list(product(self.config.factors, row.growth, row.momentum))
-        keys = self.choice_keys(row, settings[0])
+        """Find the settings of a solver that end lowest within each budget, and the lowest x: they
+        are searched with one key, and the lowest FINALISTS are run with the others, too."""
+        keys = self.choice_keys(row, (0.0, row.growth[0], row.momentum[0]))
 
-        def run_with(setting: Sequence[float], keys: Sequence[Any], name: str) -> Dataset:
+        def run_with(setting: GridPoint, keys: Sequence[Any], name: str) -> Dataset:
             label = "-".join(f"{number:g}" for number in setting) + name
             return piece(label, partial(self.end, row, setting, keys))
 
-        found = [run_with(setting, keys[:1], "") for setting in settings]
+        first: dict[GridPoint, Dataset] = {}
+
+        def end(budget: int, setting: GridPoint) -> float:
+            if setting not in first:
+                first[setting] = run_with(setting, keys[:1], "")
+            return float(first[setting].ends[budget])
+
+        grid = (self.config.factors, row.growth, row.momentum)
+        for budget in range(len(self.passes)):
+            search(grid, partial(end, budget))
+        settings = list(first)
+        found = list(first.values())
         ends = np.stack([each.ends for each in found])  # settings x budgets
         if len(keys) > 1:
             finalists = np.unique(np.argsort(ends, axis=0)[:FINALISTS])
@@ -205,7 +227,7 @@ class Task(tasks.Task):
             .assign_coords(passes=self.passes, name=list(SETTING))
         )
 
-    def choice_keys(self, row: Row, setting: Sequence[float]) -> list[Any]:
+    def choice_keys(self, row: Row, setting: GridPoint) -> list[Any]:
         """Return the keys of the runs by which settings are chosen, none of them of a run that is
         shown."""
         first = jax.random.key(self.seed)
@@ -214,7 +236,7 @@ class Task(tasks.Task):
         later = range(1000, 1000 + self.config.choice_seeds - 1)
         return [first, *(jax.random.fold_in(first, number) for number in later)]
 
-    def end(self, row: Row, setting: Sequence[float], keys: Sequence[Any]) -> Dataset:
+    def end(self, row: Row, setting: GridPoint, keys: Sequence[Any]) -> Dataset:
         """Run a solver with each key: the mean objective at the end of each budget, infinite where
         a run has no finite value, and the lowest x."""
         runs = [self.run(row, setting, key) for key in keys]
@@ -234,7 +256,7 @@ class Task(tasks.Task):
         """Run a solver with the settings chosen, with other keys: the objective and its cost at
         every point."""
 
-        def one(passes: float, setting: Sequence[float], seed: int) -> Dataset:
+        def one(passes: float, setting: GridPoint, seed: int) -> Dataset:
             key = jax.random.fold_in(jax.random.key(self.seed), seed + 1)
             return within(self.run(row, setting, key)[1], self.n * passes)
 
