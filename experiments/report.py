@@ -25,6 +25,7 @@ from experiments import summary
 from experiments.common import config, plots
 from experiments.common.claims import Finding, Paper, Section, Verdict
 from experiments.common.config import BaseConfig
+from experiments.common.recovery import UNFINISHED
 from experiments.common.registry import EXPERIMENTS, summarise
 from jaxht import Status, sweep
 
@@ -230,7 +231,7 @@ def _ended(of: Dataset) -> tuple[Counter[Status], int]:
         return +Counter(held), int(trials.sum())
     values = of.status.values.ravel()
     known = values[np.isfinite(values)]
-    held = Counter(Status(int(value)) for value in known if value >= Status.MAX_STEPS)
+    held = Counter(Status(int(value)) for value in known if value in UNFINISHED)
     return held, known.size
 
 
