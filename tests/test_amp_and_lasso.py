@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.linear_model import Lasso
+from sklearn.linear_model import Lasso, LogisticRegression
 
 import jaxht
 from benchmarks import message_passing
+from experiments.common.l1 import L1
 from jaxht import LeastSquares, Sparse
 from jaxht.baselines import AMP, FISTA, BasisPursuit, debias, l1_transition, predict_amp
 from jaxht.baselines.state_evolution import _complex_risk, _risk_at_zero
@@ -36,21 +37,51 @@ def test_the_lasso_is_that_of_scikit_learn():
     assert result.value - result.gap <= minimum <= result.value + 1e-6
 
 
-def test_the_gap_is_never_below_the_distance_to_the_minimum():
-    f = LeastSquares(A, Y, 0.02, mean=False, weights=np.linspace(0.5, 2, N))
+LABELS = np.where(Y > 0, 1, -1).astype(np.float32)
+WEIGHTS = np.linspace(0.5, 2, N)
+OFFSET = np.linspace(-0.3, 0.3, N)
+PENALISED = {
+    "squares": LeastSquares(A, Y, 0.02, mean=False, weights=WEIGHTS),
+    "squares, offset": LeastSquares(A, Y, mean=False, offset=OFFSET),
+    "logistic": jaxht.Logistic(A, LABELS, 0.02, mean=False, weights=WEIGHTS),
+    "logistic, offset": jaxht.Logistic(A, LABELS, 0.0, 2.0, mean=False, offset=OFFSET),
+    "Huber": jaxht.Huber(A, Y, 0.0, 0.5, mean=False),
+    "squared hinge": jaxht.SquaredHinge(A, LABELS, 0.1, mean=False),
+    "smoothed hinge": jaxht.SmoothedHinge(A, LABELS, 0.1, mean=False),
+}
+
+
+@pytest.mark.parametrize("name", PENALISED)
+def test_the_gap_is_never_below_the_distance_to_the_minimum(name):
+    f = PENALISED[name]
 
     def record(carry):
         return carry.iterate.value, carry.info.gap
 
-    result, (values, gaps) = jaxht.trace(f, Sparse(D), FISTA(0.1), num_steps=300, record=record)
+    result, (values, gaps) = jaxht.trace(f, Sparse(D), FISTA(0.1), num_steps=600, record=record)
     minimum = float(values.min())
     assert np.all(np.asarray(values - gaps) <= minimum)
     assert gaps[-1] < 1e-3 * minimum < gaps[0]
     # The optimality conditions of the penalised objective.
     g = np.asarray(f.gradient(result.x, A @ result.x))
     on = np.asarray(result.x) != 0
+    assert 0 < np.count_nonzero(on) < D
     np.testing.assert_allclose(g[on], -0.1 * np.sign(result.x[on]), atol=1e-3)
     assert np.all(abs(g) <= 0.1 + 1e-3)
+
+
+def test_the_penalised_logistic_regression_is_that_of_scikit_learn():
+    l1 = 0.02
+    model = LogisticRegression(
+        C=1 / (N * l1), fit_intercept=False, solver="liblinear", tol=1e-8, **L1
+    )
+    x = model.fit(A.astype(float), LABELS).coef_[0]
+    stop = jaxht.Stop(gap_rtol=1e-4)
+    result = jaxht.solve(jaxht.Logistic(A, LABELS), Sparse(D), FISTA(l1), stop=stop)
+    assert result.reason == "GAP_CLOSED"
+    np.testing.assert_allclose(result.x, x, atol=0.01 * abs(x).max())
+    minimum = np.mean(np.logaddexp(0, -LABELS * (A @ x))) + l1 * np.sum(abs(x))
+    assert result.value - result.gap <= minimum <= result.value + 1e-6
 
 
 def test_a_large_penalty_gives_0():
@@ -198,7 +229,11 @@ def test_complex_numbers():
             r"constraint must be Sparse\(60\)",
         ),
         (lambda: jaxht.solve(LeastSquares(A, Y, 0.1), Sparse(D), AMP()), "weights and l2 must be"),
-        (lambda: jaxht.solve(jaxht.Huber(A, Y), Sparse(D), FISTA(0.1)), "must be LeastSquares for"),
+        (
+            lambda: jaxht.solve(jaxht.Poisson(A, abs(Y)), Sparse(D), FISTA(0.1)),
+            "a linear model of one output whose loss has a bounded curvature for FISTA",
+        ),
+        (lambda: jaxht.solve(jaxht.Huber(A, Y), Sparse(3), FISTA(0.1)), r"must be Sparse\(60\)"),
         (lambda: jaxht.solve(LeastSquares(A, Y), Sparse(D), FISTA(-0.1)), "FISTA.l1 must be at"),
         (lambda: l1_transition(0), "delta must be positive"),
         (lambda: debias(LeastSquares(A, Y), SIGNAL, D + 1), "k must lie between 0 and d = 60"),

@@ -274,6 +274,10 @@ def test_on_data_against_sparsity_and_nothing_is_done_twice(tmp_path):
 def test_on_data_against_the_penalty(tmp_path):
     chosen, results = run("yuan2018/figure5", tmp_path)
     assert results.nonzeros.sel(solver="IHT").item() == results.nonzeros.sel(solver="l1").item()
+    assert results.nonzeros.sel(solver="APG").item() == results.nonzeros.sel(solver="l1").item()
+    np.testing.assert_allclose(
+        results.objective.sel(solver="APG"), results.objective.sel(solver="l1"), rtol=1e-3
+    )
     error, seconds = draw(chosen, results).axes
     assert error.get_xscale() == "log" and seconds.get_yscale() == "log"
     np.testing.assert_allclose(

@@ -384,7 +384,7 @@ def ylz_rates(*each):
     )
 
 
-def on_sets(column, along, l1, *each):
+def on_sets(column, along, l1, *each, apg=None):
     over = {
         "dataset": [
             against_sparsity.GISETTE,
@@ -394,7 +394,10 @@ def on_sets(column, along, l1, *each):
         ],
         along: [1, 2, 3],
     }
-    results = by_solver(over, ["l1", *judging.SOLVERS[: len(each)]], **{column: (l1, *each)})
+    names = ["l1", *judging.SOLVERS[: len(each)]]
+    if apg is not None:
+        names, each = [*names, "APG"], (*each, apg)
+    results = by_solver(over, names, **{column: (l1, *each)})
     return results.assign(status=(results[column].fillna(0) * 0).astype(int))
 
 
@@ -538,8 +541,8 @@ YLZ = [
     ),
     (
         against_penalty.times_against_l1,
-        on_sets("seconds", "penalty", 3, 2, 1, 0),
-        on_sets("seconds", "penalty", 1, 2, 3, 0),
+        on_sets("seconds", "penalty", 0, 2, 1, apg=3),
+        on_sets("seconds", "penalty", 3, 2, 3, apg=1),
     ),
     (
         precision_matrices.favourable("frobenius", -1, 2),

@@ -10,7 +10,7 @@ from xarray import DataArray, Dataset
 from experiments.common import Counts, Session
 from experiments.common.claims import NOT_PRINTED, Claim, Finding, Section, Setting, shown
 from experiments.yuan2018.judging import SOLVERS, TIMED, needs, present, quartiles, wins
-from experiments.yuan2018.real_data import COLUMNS, OnData, compare, draw_grid
+from experiments.yuan2018.real_data import COLUMNS, L1, OnData, compare, draw_grid
 
 
 class Config(OnData):
@@ -26,7 +26,7 @@ def run(config: Config, session: Session) -> Dataset:
         session,
         "k",
         config.k,
-        lambda task: [task.penalised.with_nonzeros(k) for k in config.k],
+        {L1: lambda task: [task.l1_solved(task.penalised.with_nonzeros(k)) for k in config.k]},
     )
 
 

@@ -1,11 +1,13 @@
 """Yuan, Li & Zhang 2018, Figures 4 and 5: sparse logistic regression on real data, by solvers and
 by l1 penalties."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,9 +30,11 @@ from experiments.common import (
 from experiments.common.l1 import L1Fit, L1Logistic
 from experiments.common.session import Piece
 from experiments.common.solvers import SOLVERS, SolverNames
-from jaxht import Logistic, Sparse, Status, Stop, path, solve
+from jaxht import Logistic, Sparse, Status, Stop, baselines, path, solve
 
 L1 = "l1"
+APG = "APG"
+PENALISED = {L1: r"$\ell_1$ (liblinear)", APG: r"$\ell_1$ (APG)"}
 
 
 class OnData(BaseConfig):
@@ -110,6 +114,24 @@ class Task(tasks.Task):
             for x, time, steps, status in points
         ]
 
+    def apg_solved(self, penalty: float) -> Fit:
+        """Solve with the l1 penalty by accelerated proximal gradients."""
+        objective = replace(self.objective, l2=np.zeros_like(self.objective.l2))
+        free = Sparse(self.A.shape[1])
+
+        def run(objective: Any, solver: Any) -> Any:
+            return solve(objective, free, solver, stop=self.stop)
+
+        def prepare() -> Any:
+            smoothness = jax.jit(lambda objective: objective.majorant().norm())(objective)
+            solver = baselines.FISTA(jnp.float32(penalty), 1 / smoothness)
+            return solver, self.compiled(APG, run, objective, solver)
+
+        (solver, compiled), setup_seconds = timed(prepare)
+        result, seconds = timed(compiled, objective, solver)
+        x = np.asarray(result.x, np.float64)
+        return self._judged(x, seconds, setup_seconds, int(result.num_steps), int(result.status))
+
     def l1_solved(self, fit: L1Fit) -> Fit:
         """Judge a solution of scikit-learn."""
         status = Status.CONVERGED if fit.converged else Status.MAX_STEPS
@@ -131,23 +153,29 @@ def compare(
     session: Session,
     axis: str,
     values: list[Any],
-    l1: Callable[[Task], list[L1Fit]],
+    penalised: Mapping[str, Callable[[Task], list[Fit]]],
 ) -> Dataset:
-    """Solve by the l1 penalty and then by every solver, on every data set; a part of the store for
-    each of them.
+    """Solve with the l1 penalty and then by every solver, on every data set; a part of the store
+    for each of them.
 
     The results are over the axis "k", or "penalty", where k is the number of nonzeros that the l1
-    penalty left; l1 returns the solutions for its values.
+    penalty left, by liblinear; ``penalised`` return the solutions for its values, by solvers of
+    PENALISED.
     """
-    names = [L1, *config.solvers]
+    names = [*penalised, *config.solvers]
 
     def on(dataset: str, part: Callable[..., Dataset]) -> Dataset:
         task = Task(dataset, data.load(dataset, session.data_dir), config)
         if axis == "k":
             tasks.check_sparsity(dataset, max(values), task.A.shape[1])
-        first = part(
-            f"{dataset}-{L1}", lambda: over(axis, values, [task.l1_solved(fit) for fit in l1(task)])
-        )
+
+        def by_penalty(fits: Callable[[Task], list[Fit]]) -> Dataset:
+            return over(axis, values, fits(task))
+
+        with_penalty = [
+            part(f"{dataset}-{name}", partial(by_penalty, fits)) for name, fits in penalised.items()
+        ]
+        first = with_penalty[0]
         k = [max(1, size) for size in first[axis if axis == "k" else "nonzeros"].values.tolist()]
 
         def by(name: str, piece: Piece) -> Dataset:
@@ -164,7 +192,7 @@ def compare(
             return concat(pieces, axis)
 
         others = [part(f"{dataset}-{name}", partial(by, name), True) for name in config.solvers]
-        return concat([first, *others], "solver")
+        return concat([*with_penalty, *others], "solver")
 
     with session.parts(len(names) * len(config.datasets)) as part:
         results = concat([on(dataset, part) for dataset in config.datasets], "dataset")
@@ -205,14 +233,14 @@ def draw_grid(
 def _curves(axes: Axes, results: Dataset, column: str) -> None:
     """Draw a measure of all solvers on one data set; that of the l1 penalty at the number of its
     nonzeros."""
-    looks = {L1: (plots.GREY, "x")} | plots.looks(
-        name for name in results.solver.values if name != L1
-    )
+    looks = {L1: (plots.GREY, "x"), APG: (plots.GREY, "+")}
+    looks = {name: look for name, look in looks.items() if name in results.solver.values}
+    looks |= plots.looks(name for name in results.solver.values if name not in PENALISED)
     scale = 100 if column == "test_error" else 1
     for name, (color, marker) in looks.items():
         fits = results.sel(solver=name)
         at = fits.nonzeros if name == L1 and "k" in fits.dims else fits[results[column].dims[-1]]
-        label = r"$\ell_1$ (liblinear)" if name == L1 else SOLVERS[name].label
+        label = PENALISED[name] if name in PENALISED else SOLVERS[name].label
         value = (scale * fits[column]).where(fits.status != Status.DIVERGED)
         axes.plot(at, value, color=color, marker=marker, label=label)
         axes.plot(

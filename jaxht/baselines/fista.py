@@ -1,17 +1,18 @@
-"""The lasso by accelerated proximal gradient steps, with a duality gap."""
+"""The lasso and its kin by accelerated proximal gradient steps, with a duality gap."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
-from jaxht.baselines.soft_threshold import check_problem, soft_threshold
+from jaxht.baselines.soft_threshold import check_free, soft_threshold
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import real_vdot
-from jaxht.objectives.linear_model import LeastSquares
+from jaxht.linalg.inner_products import real_products
+from jaxht.objectives.dual import conjugate_loss
+from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate, inverse_smoothness
 from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.solvers.solver import Solver, Step
@@ -25,19 +26,30 @@ class FISTAState(NamedTuple):
 
     Attributes:
         step_size: eta.
-        gradient: that of f at x.
-        start: u, the extrapolated point, with the gradient of f there in place of a prediction.
+        start: u, the extrapolated point, with its prediction.
     """
 
     step_size: Leaf
-    gradient: Leaf
     start: NesterovPoint
+
+
+class Bound(NamedTuple):
+    """A bound of the penalised objective.
+
+    Attributes:
+        value: a scalar.
+        size: of the terms whose sum it is; rounding errors are some ulps of it.
+    """
+
+    value: Leaf
+    size: Leaf
 
 
 @pytree
 class FISTA(Solver):
-    r"""The lasso, ``min f(x) + lambda ||x||_1`` for least squares f, by proximal gradient steps with
-    Nesterov's extrapolation, restarted where it points backwards.
+    r"""The lasso, ``min f(x) + lambda ||x||_1``, by proximal gradient steps with Nesterov's
+    extrapolation, restarted where it points backwards; f as well of a smooth loss such as the
+    logistic one.
 
     .. math::
         x^+ = S_{\eta \lambda}(u - \eta \nabla f(u)), \qquad
@@ -45,11 +57,12 @@ class FISTA(Solver):
 
     S is soft thresholding, of complex numbers by their magnitude. The value of the result is that
     of the penalised objective, and the gap an upper bound of its distance to the minimum, rounding
-    errors included: ``Stop(gap_rtol=1e-4)`` ends a run by it. With ``g = grad f(x)``, ``s = min(1,
-    lambda / max_j |g_j|)`` and r the weighted residual ``c S (y - A x)`` the dual value is
+    errors included: ``Stop(gap_rtol=1e-4)`` ends a run by it. With ``g = grad f(u)``, ``s = min(1,
+    lambda / max_j |g_j|)``, ``a_i = s l'(a_i.u; y_i)`` and l* the conjugate of the loss, the dual
+    value is
 
     .. math::
-        D = s \, \langle r, y \rangle - s^2 f(x)
+        D = -c \sum_i s_i l^*(a_i; y_i) - \tfrac{s^2}{2} \sum_j l2_j |u_j|^2
 
     Args:
         l1: lambda >= 0, a scalar in units of the gradient, traced. Above ``max_j |grad_j f(0)|``
@@ -57,13 +70,14 @@ class FISTA(Solver):
         step_size: eta > 0, a scalar, traced. None: 1/L.
 
     Raises:
-        ValueError: for objectives other than least squares of a vector, and constraints other than
-            ``Sparse(d)``, which leaves x free.
+        ValueError: for objectives other than linear models of one output whose loss has a bounded
+            curvature (``LeastSquares``, ``Logistic``, ``Huber``, ``SquaredHinge``,
+            ``SmoothedHinge``), and constraints other than ``Sparse(d)``, which leaves x free.
 
     Cost: a step takes one full gradient and one product.
 
     Source: Beck & Teboulle 2009; O'Donoghue & Candès 2015 for the restarts; the gap: Kim, Koh,
-    Lustig, Boyd & Gorinevsky 2007.
+    Lustig, Boyd & Gorinevsky 2007 and Koh, Kim & Boyd 2007, of any loss with a conjugate.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -82,41 +96,71 @@ class FISTA(Solver):
     step_limit = 10_000
 
     def init(
-        self, objective: LeastSquares, constraint: Constraint, x0: Array, key: PRNGKey | None
+        self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> Step[FISTAState]:
         """The gradient at x0."""
-        check_problem("FISTA", objective, constraint)
+        _check_loss(objective)
+        check_free("FISTA", objective, constraint)
         step_size = self.step_size
         if step_size is None:
             step_size = inverse_smoothness(objective.majorant().norm())
         plain = evaluate(objective, x0)
+        start = NesterovPoint.init(plain)
         g = objective.gradient(x0, plain.pred)
-        iterate, gap = self._penalise(objective, plain, g)
-        start = NesterovPoint.init(Iterate(x0, pred=g))
+        iterate, gap = self._penalise(objective, plain, self._dual(objective, start, g))
         info = Info(full_gradients=1, status=check_step_size(step_size), gap=gap)
-        return iterate, FISTAState(step_size, g, start), info
+        return iterate, FISTAState(step_size, start), info
 
     def step(
-        self, objective: LeastSquares, constraint: Constraint, iterate: Iterate, state: FISTAState
+        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: FISTAState
     ) -> Step[FISTAState]:
-        """A proximal step from u. The gradient of least squares is affine, so that it is extrapolated
-        as x is."""
-        eta, g, u = state
-        plain = evaluate(objective, soft_threshold(u.x - eta * u.pred, eta * self.l1))
-        g_next = objective.gradient(plain.x, plain.pred)
-        new, gap = self._penalise(objective, plain, g_next)
-        start = u.update(Iterate(plain.x, pred=g_next), Iterate(iterate.x, pred=g))
-        return new, FISTAState(eta, g_next, start), Info(full_gradients=1, gap=gap)
+        """A proximal step from u, whose prediction is extrapolated as u is."""
+        eta, u = state
+        g = objective.gradient(u.x, u.pred)
+        plain = evaluate(objective, soft_threshold(u.x - eta * g, eta * self.l1))
+        new, gap = self._penalise(objective, plain, self._dual(objective, u, g))
+        return new, FISTAState(eta, u.update(new, iterate)), Info(full_gradients=1, gap=gap)
 
-    def _penalise(self, objective: LeastSquares, plain: Iterate, g: Array) -> tuple[Iterate, Array]:
+    def _penalise(
+        self, objective: LinearModel, plain: Iterate, dual: Bound
+    ) -> tuple[Iterate, Array]:
         """The iterate with the value of the penalised objective, and the gap."""
-        primal = plain.value + self.l1 * jnp.sum(jnp.abs(plain.x))
+        penalty = self.l1 * jnp.sum(jnp.abs(plain.x))
+        u = objective.linear_predictor(plain.pred)
+        sizes = objective.weight(conjugate_loss(objective).value_size(u, objective.y))
+        size = jnp.sum(sizes) + objective.ridge(plain.x) + penalty
+        ulps = max(ROUNDING_ULPS, math.sqrt(objective.num_samples))
+        rounding = ulps * machine_eps(plain.x) * (size + dual.size)
+        value = plain.value + penalty
+        gap = jnp.maximum(value - dual.value, 0) + rounding
+        return Iterate(plain.x, value, plain.pred), gap
+
+    def _dual(self, objective: LinearModel, at: NesterovPoint, g: Array) -> Bound:
+        """D from a point and its gradient."""
+        loss = conjugate_loss(objective)
+        y = objective.y
         largest = jnp.max(jnp.abs(g))
         scale = jnp.where(largest > self.l1, self.l1 / jnp.where(largest > 0, largest, 1), 1)
-        r = -objective.loss_derivatives(plain.x, plain.pred)
-        linear = scale * real_vdot(r, objective.target)
-        quadratic = scale**2 * plain.value
-        ulps = max(ROUNDING_ULPS, math.sqrt(objective.num_samples))
-        rounding = ulps * machine_eps(plain.x) * (primal + jnp.abs(linear) + quadratic)
-        gap = jnp.maximum(primal - linear + quadratic, 0) + rounding
-        return Iterate(plain.x, primal, plain.pred), gap
+        alpha = scale * loss.derivative(objective.linear_predictor(at.pred), y)
+        conjugates = loss.conjugate(alpha, y)
+        sizes = jnp.abs(conjugates) + loss.conjugate_size(loss.within(alpha, y), y)
+        if objective.offset is not None:
+            known = real_products(alpha, objective.offset)
+            conjugates = conjugates - known
+            sizes = sizes + jnp.abs(known)
+        ridge = scale**2 * objective.ridge(at.x)
+        value = -jnp.sum(objective.weight(conjugates)) - ridge
+        return Bound(value, jnp.sum(objective.weight(sizes)) + ridge)
+
+
+def _check_loss(objective: Any) -> None:
+    """Raise ValueError unless f is a linear model whose loss has a conjugate and a curvature that is
+    bounded."""
+    if objective.is_linear_model:
+        loss = objective.loss
+        if loss.has_conjugate and loss.is_smooth and loss.is_bounded:
+            return
+    raise ValueError(
+        "objective must be a linear model of one output whose loss has a bounded curvature for "
+        f"FISTA, such as LeastSquares or Logistic; got {type(objective).__name__}"
+    )

@@ -16,16 +16,21 @@ def soft_threshold(z: Array, threshold: Numeric) -> Array:
     return z * (kept / jnp.where(size > 0, size, 1))
 
 
-def check_problem(name: str, objective: Any, constraint: Any) -> None:
-    """Raise ValueError unless an objective is least squares of a vector, and a constraint leaves it
-    free."""
-    check_least_squares(name, objective, of_vector=True)
+def check_free(name: str, objective: Any, constraint: Any) -> None:
+    """Raise ValueError unless a constraint leaves the vector of an objective free."""
     (d,) = objective.shape
     is_free = constraint.selects_entries and constraint.is_uniform and constraint.bounds is None
     if not is_free or constraint.k_max not in (None, d):
         raise ValueError(
             f"constraint must be Sparse({d}) for {name}, which leaves x free; got {constraint!r}"
         )
+
+
+def check_problem(name: str, objective: Any, constraint: Any) -> None:
+    """Raise ValueError unless an objective is least squares of a vector, and a constraint leaves it
+    free."""
+    check_least_squares(name, objective, of_vector=True)
+    check_free(name, objective, constraint)
 
 
 def check_unweighted(name: str, objective: Any, constraint: Any) -> None:
