@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,9 @@ def run_batches(name: str) -> dict[str, Any]:
     n, d = 1000, 1000
     A, y = make_data("toeplitz", n, d, 0.5)
     y = np.where(y + 8 * np.random.default_rng(1).standard_normal(n) > 0, 1.0, -1.0)
-    f, relax_nodes, found = jaxht.Logistic(A, y, 1e-3), problem.relax_nodes, {}
+    f = jaxht.Logistic(A, y, 1e-3)
+    relax_nodes = relaxation.relax_nodes
+    found: dict[str, list[float]] = {}
     calls: list[tuple[float, float]] = []
 
     def timed(shared: Any, goal: Any, starts: Any) -> Any:
@@ -226,7 +229,7 @@ def run_batches(name: str) -> dict[str, Any]:
         calls.append((2.0 * n * starts.x.shape[1] * products, time.perf_counter() - begin))
         return relaxed
 
-    problem.relax_nodes = timed
+    problem.relax_nodes = timed  # type: ignore[attr-defined]
     for batch in (16, 64, 256):
         for limit in (2 * batch, 6 * batch):  # the first one compiles
             calls.clear()
@@ -267,7 +270,7 @@ def run_data(name: str) -> list[dict[str, Any]]:
         f: Any = jaxht.Logistic(A, y, l2) if logistic else jaxht.LeastSquares(A, y, l2, mean=True)
         for k in DATA[name][0]:
             best = jaxht.branch_and_bound(f, jaxht.Sparse(k), time_limit=DATA_LIMIT)
-            row = {
+            row: dict[str, Any] = {
                 "first": best.seconds,
                 "value": best.value,
                 "gap": best.gap / abs(best.value),
@@ -283,7 +286,7 @@ def run_data(name: str) -> list[dict[str, Any]]:
     return found
 
 
-TASKS = {
+TASKS: dict[str, Callable[..., Any]] = {
     "data": run_data,
     "jaxht": run_jaxht,
     "okridge": run_okridge,

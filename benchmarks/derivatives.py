@@ -14,8 +14,8 @@ import numpy as np
 
 import jaxht
 from benchmarks.single import d, k, n, problems
-from benchmarks.sparse import rcv1
-from benchmarks.timing import interleaved, report
+from benchmarks.sparse import data_set
+from benchmarks.timing import interleaved, report, temporary_bytes
 
 SOLVERS = {"HTP": jaxht.HTP(), "NIHT": jaxht.NIHT(), "IHT": jaxht.IHT(), "the default solver": None}
 LANES, NUM_STEPS, TRUSTED = 1000, 100, 500
@@ -89,7 +89,7 @@ def memory() -> None:
                 **options,
             )
             compiled = jax.jit(jax.grad(function)).lower(jnp.float32(1e-2)).compile()
-            sizes.append(compiled.memory_analysis().temp_size_in_bytes)
+            sizes.append(temporary_bytes(compiled))
         print(f"  {adjoint:42s} {sizes[0]:12d} {sizes[1]:12d}", flush=True)
 
 
@@ -112,7 +112,7 @@ def batch() -> None:
 def bilevel() -> None:
     """Gradient steps on the ridge and the weights of samples of a sparse problem, next to the
     solves alone."""
-    data = rcv1()
+    data = data_set("rcv1_subsets_binary")
     if data is None:
         return
     A, y = data

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxht
-from benchmarks.sparse import rcv1
+from benchmarks.sparse import data_set
 from benchmarks.timing import double_precision, interleaved, report
 from jaxht.objectives import dual
 
@@ -21,7 +21,7 @@ def main() -> None:
     """Print times, ratios, and how many gaps close."""
     updates(n=200, d=256, k=16, lanes=(1, 100, 1000))
     gaps(n=30, d=30, k=5, draws=30)
-    data = rcv1()
+    data = data_set("rcv1_subsets_binary")
     if data is not None:
         on_rcv1(*data, k=500, batch_size=10)
 
@@ -73,7 +73,7 @@ def updates(n: int, d: int, k: int, lanes: tuple[int, ...]) -> None:
         for number in lanes:
             few = min(number, 5)
 
-            def loop(few: int = few, step: float = step, blocks: Any = blocks) -> np.ndarray:
+            def loop(few: int = few, step: Any = step, blocks: Any = blocks) -> np.ndarray:
                 return np.stack([plain(A, y, lam, k, step, blocks) for y in Y[:few]])
 
             call = functools.partial(ours, jnp.asarray(Y[:number]))

@@ -257,7 +257,7 @@ def time_first_call(loss: str, name: str) -> dict[str, float]:
 
     A, y = (jnp.asarray(array) for array in problem(loss))
     solver = getattr(jaxht, name)()
-    options = {"key": jax.random.key(0)} if solver.needs_key else {}
+    key = jax.random.key(0) if solver.needs_key else None
     # What the process pays once, whatever it compiles first, such as the start of LLVM.
     jax.block_until_ready(jax.jit(lambda x: jnp.sum(jnp.sin(x)))(jnp.ones(3)))
     # The loop goes first. Where compiles are cached it is a third faster after another program,
@@ -271,7 +271,7 @@ def time_first_call(loss: str, name: str) -> dict[str, float]:
     # One step, since the limit is traced: the same program as that of a whole run, which is not
     # measured here.
     stop = jaxht.Stop(max_steps=1)
-    jax.block_until_ready(jaxht.solve(objective, jaxht.Sparse(k), solver, stop=stop, **options))
+    jax.block_until_ready(jaxht.solve(objective, jaxht.Sparse(k), solver, stop=stop, key=key))
     first = time.perf_counter() - begin
     parts = {part: covered(spans[part]) for part in spans}
     rest = first - sum(parts.values())
@@ -290,7 +290,7 @@ def record_spans() -> dict[str, list[tuple[float, float]]]:
             now = time.perf_counter()
             spans[EVENTS[event]].append((now - seconds, now))
 
-    jax.monitoring.register_event_duration_secs_listener(listen)
+    jax.monitoring.register_event_duration_secs_listener(listen)  # type: ignore[arg-type]
     return spans
 
 

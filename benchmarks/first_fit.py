@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +147,9 @@ def fit_again(name: str) -> dict[str, Any]:
     for n, d in [(442, 10), (200, 150), (2000, 120), (250, 400), (62, 2000)]:
         X, y = table(n, d)
         target = encode(y)
-        padded = median_seconds(lambda X=X, target=target: model.fit(X, target))
+        padded = median_seconds(partial(model.fit, X, target))
         with jaxht.disable_padding():
-            exact = median_seconds(lambda X=X, target=target: model.fit(X, target))
+            exact = median_seconds(partial(model.fit, X, target))
         found[f"{n} x {d}"] = padded, exact
     return found
 
@@ -174,7 +175,7 @@ def count_compiles() -> list[str]:
         if name.endswith("backend_compile_duration"):
             found.append(name)
 
-    jax.monitoring.register_event_duration_secs_listener(listen)
+    jax.monitoring.register_event_duration_secs_listener(listen)  # type: ignore[arg-type]
     return found
 
 

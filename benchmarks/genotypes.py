@@ -56,8 +56,9 @@ def simulate(n: int, d: int) -> Genotypes:
         for i in range(RUN):
             kept = draw()
             alleles = alleles & kept | draw_alleles() & ~kept
-            one, other, missing = alleles & even, alleles >> np.uint64(1) & even, even
-            for _ in range(6):
+            one, other = alleles & even, alleles >> np.uint64(1) & even
+            missing = even & draw()
+            for _ in range(5):
                 missing = missing & draw()
             high, low = ~(one & other) & even & ~missing, ~(one | other) & even | missing
             words[:, i] = low | high << np.uint64(1)

@@ -109,7 +109,7 @@ def steps() -> None:
     }
     for name, (solver, stop) in solvers.items():
         call = solver_lanes(A, K, solver, stop)
-        first, seconds = timed(lambda call=call: call(y))
+        first, seconds = timed(partial(call, y))
         x, num_steps = call(y)
         most = int(jnp.max(num_steps))
         print(
@@ -154,7 +154,7 @@ def omp() -> None:
     for n, d, sparsity, lanes in (*OMP_SHAPES, SMALL_OMP_SHAPE):
         A, y, signals = planted(n, d, sparsity, lanes)
         call = solver_lanes(A, sparsity, jaxht.OMP(), jaxht.Stop())
-        first, seconds = timed(lambda call=call, y=y: call(y))
+        first, seconds = timed(partial(call, y))
         x, _ = call(y)
         text = f"first call {first:5.1f} s; recovered {recovered(x, signals):.4f}"
         if rival is None:
@@ -192,8 +192,8 @@ def threshold() -> None:
         params = {"w": jax.random.normal(keys[0], shape)}
         updates = {"w": 0.01 * jax.random.normal(keys[1], shape)}
         try:
-            first, seconds = timed(lambda p=params, u=updates: step(p, u))
-            _, single = timed(lambda p=params, u=updates: one_pass(p, u))
+            first, seconds = timed(partial(step, params, updates))
+            _, single = timed(partial(one_pass, params, updates))
         except jax.errors.JaxRuntimeError as error:
             print(f"  {size:.0e}: {str(error).splitlines()[0][:100]}")
             continue

@@ -3,6 +3,8 @@ and bootstraps."""
 
 import functools
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import numpy as np
 from sklearn.linear_model import orthogonal_mp, orthogonal_mp_gram
 
 import jaxht
-from benchmarks.timing import interleaved, report
+from benchmarks.timing import interleaved, report, temporary_bytes
 from jaxht.subproblems import refit, subproblem
 
 SKLEARN = "scikit-learn orthogonal_mp"
@@ -61,18 +63,23 @@ def batched(n: int, d: int, k: int, lanes: int) -> None:
             )
 
         on_device = jnp.asarray(A), jnp.asarray(y)
-        candidates = {
+        candidates: dict[str, Callable[[], Any]] = {
             f"{SKLEARN}, a loop": loop,
             "jaxht OMP, one vmap": functools.partial(ours, *on_device),
         }
         if shared:
-            candidates[f"{SKLEARN}, all at once"] = lambda A=A, y=y: (
-                orthogonal_mp(A[0], y.T, n_nonzero_coefs=k).T
-            )
             gram = A[0].T @ A[0]
-            candidates["the same with a Gram matrix"] = lambda A=A, y=y, gram=gram: (
-                orthogonal_mp_gram(gram, A[0].T @ y.T, n_nonzero_coefs=k).T
-            )
+
+            def together(A: np.ndarray = A, y: np.ndarray = y) -> np.ndarray:
+                return orthogonal_mp(A[0], y.T, n_nonzero_coefs=k).T
+
+            def by_gram(
+                A: np.ndarray = A, y: np.ndarray = y, gram: np.ndarray = gram
+            ) -> np.ndarray:
+                return orthogonal_mp_gram(gram, A[0].T @ y.T, n_nonzero_coefs=k).T
+
+            candidates[f"{SKLEARN}, all at once"] = together
+            candidates["the same with a Gram matrix"] = by_gram
         same = np.mean(
             [
                 np.array_equal(a != 0, b != 0)
@@ -152,9 +159,9 @@ def bootstraps(n: int, d: int, k: int, lanes: int) -> None:
     """Weights that count how often each sample is drawn: forward selection, and local search in
     light settings."""
     rng = np.random.default_rng(3)
-    A = rng.standard_normal((n, d)) + rng.standard_normal((n, 1))  # correlated by a half
-    y = A[:, : 2 * k] @ rng.standard_normal(2 * k) + 2 * rng.standard_normal(n)
-    A, y = (jnp.asarray(v, jnp.float32) for v in (A, y))
+    drawn = rng.standard_normal((n, d)) + rng.standard_normal((n, 1))  # correlated by a half
+    noisy = drawn[:, : 2 * k] @ rng.standard_normal(2 * k) + 2 * rng.standard_normal(n)
+    A, y = (jnp.asarray(v, jnp.float32) for v in (drawn, noisy))
     weights = jnp.asarray(rng.multinomial(n, np.full(n, 1 / n), size=lanes), jnp.float32)
 
     def compile_for(solver: jaxht.Solver) -> jax.stages.Compiled:
@@ -166,7 +173,7 @@ def bootstraps(n: int, d: int, k: int, lanes: int) -> None:
         return jax.jit(jax.vmap(value)).lower(weights).compile()
 
     settings = [(1, 1, 1), (1, 5, 1), (2, 5, 1), (4, 10, 1)]  # starts, moves, patience
-    solvers = {"OMP": jaxht.OMP(), "OLS": jaxht.OLS()}
+    solvers: dict[str, Any] = {"OMP": jaxht.OMP(), "OLS": jaxht.OLS()}
     solvers |= {f"LocalSearch{setting}": jaxht.LocalSearch(*setting) for setting in settings}
     programs = {name: compile_for(solver) for name, solver in solvers.items()}
     title = f"{lanes} bootstraps of n = {n}, d = {d}, k = {k}, one A: per problem"
@@ -179,7 +186,7 @@ def bootstraps(n: int, d: int, k: int, lanes: int) -> None:
     print(f"  {'LocalSearch()':42s} {(time.perf_counter() - begin) / lanes * 1e6:10.2f} us")
     for name, program in programs.items():
         excess = np.asarray(program(weights)) / least - 1
-        memory = program.memory_analysis().temp_size_in_bytes / 1e6
+        memory = temporary_bytes(program) / 1e6
         same, mean = np.mean(excess <= 1e-5), np.mean(excess)
         print(
             f"  {name:42s} {memory:6.0f} MB; f of the defaults in {same:.1%}, above it by {mean:.3%} on average"

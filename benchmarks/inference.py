@@ -5,6 +5,7 @@ import functools
 import math
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -53,7 +54,10 @@ def stability() -> None:
         found = jaxht.inference.stability_selection(f, jaxht.Sparse(k), jaxht.OMP(), key=key)
         return jax.block_until_ready(found.frequencies)
 
-    calls = {"scikit-learn OMP, joblib": loop, "stability_selection": jax.jit(ours)}
+    calls: dict[str, Callable[[], Any]] = {
+        "scikit-learn OMP, joblib": loop,
+        "stability_selection": jax.jit(ours),
+    }
     print(f"\nstability selection, 100 subsamples, n = {n}, d = {d}, k = {k}")
     found = {name: np.asarray(first_call(name, call)) for name, call in calls.items()}
     for name, frequencies in found.items():
@@ -110,7 +114,9 @@ def lasso_differences(A: np.ndarray, copies: np.ndarray, y: np.ndarray) -> np.nd
 def false_discoveries() -> None:
     """The false discovery rate and the power of knockoffs over REPEATS data sets, by both
     statistics."""
-    seconds, statistics, true = {"l0 path": 0.0, "lasso": 0.0}, {"l0 path": [], "lasso": []}, []
+    seconds = {"l0 path": 0.0, "lasso": 0.0}
+    statistics: dict[str, list[Any]] = {"l0 path": [], "lasso": []}
+    true: list[Any] = []
     keys = jax.random.split(jax.random.key(1), REPEATS).reshape(-1, BATCH)
     jax.block_until_ready(discover(keys[0]))  # compiles
     with Parallel(n_jobs=-1) as pool:

@@ -2,6 +2,8 @@
 tried."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +74,7 @@ def main() -> None:
                 )
 
 
-def table(f: functools.partial, A: jax.Array, y: jax.Array, k: int) -> list[float]:
+def table(f: Callable[..., Any], A: jax.Array, y: jax.Array, k: int) -> list[float]:
     """Percentages by solver."""
     search = jax.jit(
         lambda A, y: jaxht.exhaustive_search(f(A, y), jaxht.Sparse(k), batch_size=128).value

@@ -88,9 +88,9 @@ def projections(m: int, k: int) -> None:
 def lanes(m: int, n: int, k: int, number: int) -> None:
     """The same for many matrices under vmap."""
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((number, m, k)) @ rng.standard_normal((number, k, n))
-    z = jnp.asarray(x + 0.1 * rng.standard_normal(x.shape), jnp.float32)
-    x = jnp.asarray(x, jnp.float32)
+    drawn = rng.standard_normal((number, m, k)) @ rng.standard_normal((number, k, n))
+    z = jnp.asarray(drawn + 0.1 * rng.standard_normal(drawn.shape), jnp.float32)
+    x = jnp.asarray(drawn, jnp.float32)
 
     @functools.partial(jax.jit, static_argnames="exact")
     def project(z: jax.Array, x: jax.Array, exact: bool) -> Any:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxht
-from benchmarks.sparse import rcv1
+from benchmarks.sparse import data_set
 from benchmarks.timing import compiling_anew, interleaved, report
 
 n, d, k = 500, 1000, 25
@@ -68,9 +68,11 @@ def against_skscope(name: str, objective: Any, fun: Callable[[jax.Array], jax.Ar
     try:
         import skscope
 
+        def solve_by(solver: str) -> Any:
+            return getattr(skscope, solver)(d, k).solve(fun, jit=True)
+
         for solver in SKSCOPE:  # which solve once
-            make = getattr(skscope, solver)
-            candidates[f"skscope {solver}"] = lambda make=make: make(d, k).solve(fun, jit=True)
+            candidates[f"skscope {solver}"] = functools.partial(solve_by, solver)
     except ImportError:
         print("\nskscope is not installed: left out")
     print(f"\n{name}, n = {n}, d = {d}, k = {k}: first call and objective")
@@ -102,7 +104,7 @@ def swapped(objective: Any) -> jaxht.Result:
 def against_liblinear() -> None:
     """rcv1, logistic, lambda = 1e-5: HTP to a relative change of 1e-4 and, as sparse,
     scikit-learn's l1."""
-    data = rcv1()
+    data = data_set("rcv1_subsets_binary")
     if data is None:
         return
     from sklearn.linear_model import LogisticRegression

@@ -56,7 +56,7 @@ def numpy_products(
         with path.open("rb", buffering=0) as file:
             for first in range(0, n, rows):
                 chunk = buffer[: min(rows, n - first)]
-                left = memoryview(chunk).cast("B")
+                left = memoryview(chunk.data).cast("B")
                 while left:
                     left = left[file.readinto(left) :]
                 product(first, chunk)

@@ -425,8 +425,14 @@ def summarise(rows: dict[Cell, dict[str, Any]]) -> None:
     for name, k, value, against, _ in above:
         result = f"{100 * (value / against - 1):+.2g} %" if value < math.inf else "no result"
         print(f"  - {name}, k = {k}: {result}")
-    for label, i in (("all others", 3), ("other libraries", 4)):
-        below = sum(cell[2] < cell[i] * (1 - TIE) for cell in compared)
+    least = {
+        "all others": [against for *_, against, _ in compared],
+        "other libraries": [external for *_, external in compared],
+    }
+    for label, values in least.items():
+        below = sum(
+            cell[2] < value * (1 - TIE) for cell, value in zip(compared, values, strict=True)
+        )
         print(f"- strictly below {label}: {below} ({below * share:.0f} %)")
     for (name, k), target in TEXT_TARGETS.items():
         ours, theirs = (rows.get((name, k, method), {}) for method in (OURS, "l1 refitted"))

@@ -194,13 +194,13 @@ def scope(problem: Problem, k: int) -> Call:
     A = dense(A)
     if not isinstance(A, np.ndarray):
         raise ValueError("skscope needs a dense design")
-    A, y = jnp.asarray(A), jnp.asarray(y)
+    columns, target = jnp.asarray(A), jnp.asarray(y)
 
     def f(x: Any) -> Any:
         fit = (
-            jnp.mean((A @ x - y) ** 2) / 2
+            jnp.mean((columns @ x - target) ** 2) / 2
             if model == "squares"
-            else jnp.mean(jnp.logaddexp(0, -y * (A @ x)))
+            else jnp.mean(jnp.logaddexp(0, -target * (columns @ x)))
         )
         return fit + l2 / 2 * jnp.sum(x**2)
 
@@ -331,4 +331,5 @@ def run(folder: str, name: str, k: int, method: str, file: str) -> None:
 
 
 if __name__ == "__main__":
-    run(*sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:6])
+    folder, name, k, method, file = sys.argv[1:]
+    run(folder, name, int(k), method, file)

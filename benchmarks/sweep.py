@@ -31,7 +31,7 @@ def ensemble(key: jax.Array, cell: sweep.Cell) -> ensembles.PlantedProblem:
     return ensembles.planted(key, design, signal, design_key=cell.key)
 
 
-def pgd(objective: jaxht.LeastSquares, cell: sweep.Cell) -> tuple[jaxht.Sparse, jaxht.IHT]:
+def pgd(objective: Any, cell: sweep.Cell) -> tuple[jaxht.Sparse, jaxht.IHT]:
     """PGD with k = 9 K and eta = 2 / sigma_max^2."""
     return jaxht.Sparse(9 * cell["K"]), jaxht.IHT(
         step_size=2 / jnp.linalg.norm(objective.A, 2) ** 2
@@ -49,7 +49,7 @@ TRIAL = sweep.Recovery(
 def engine(workers: int | None = os.cpu_count()) -> tuple[float, np.ndarray, sweep.Progress]:
     """Seconds, success counts by K, and the last report of a run."""
     reports: list[sweep.Progress] = []
-    axes = {"solver": ["PGD"], "K": Ks}
+    axes: dict[str, Any] = {"solver": ["PGD"], "K": Ks}
     begin = time.perf_counter()
     dataset = sweep.run(
         TRIAL, axes, num_trials=trials, shared=[], workers=workers, on_progress=reports.append
@@ -66,7 +66,7 @@ def problems() -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     def draw(K: int) -> ensembles.PlantedProblem:
         key = jax.random.fold_in(root, sweep.stable_hash({"K": K}))
         cell = sweep.Cell({"K": K}, {}, shared)
-        axes = ensembles.PlantedProblem(A=None, y=0, x_true=0)
+        axes = ensembles.PlantedProblem(A=None, y=0, x_true=0)  # type: ignore[arg-type]
         return jax.vmap(lambda t: ensemble(jax.random.fold_in(key, t), cell), out_axes=axes)(
             jnp.arange(trials)
         )

@@ -5,7 +5,7 @@ import contextlib
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 
 def interleaved(
-    candidates: dict[str, Callable[[], Any]], *, repeats: int = 15
+    candidates: Mapping[str, Callable[..., Any]], *, repeats: int = 15
 ) -> dict[str, np.ndarray]:
     """Seconds of each call, shape (repeats,) by name.
 
@@ -58,7 +58,7 @@ def warm_seconds(call: Callable[[], Any]) -> tuple[float, float]:
 def compiling_anew() -> Iterator[None]:
     """Inside, first calls compile: nothing is read from JAX's persistent compilation cache, nor
     written to it."""
-    before = jax.config.jax_enable_compilation_cache
+    before = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()  # else JAX does not read the setting again
     try:
@@ -72,7 +72,7 @@ def double_precision() -> contextlib.AbstractContextManager[None]:
     """Return a context in which JAX computes in 64 bits."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # JAX before 0.8
+    from jax.experimental import enable_x64  # type: ignore[attr-defined]  # JAX before 0.8
 
     return enable_x64()
 
@@ -81,3 +81,8 @@ def peak_memory() -> int:
     """The largest resident memory of this process so far, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def temporary_bytes(program: Any) -> int:
+    """What a compiled program needs beside its arguments and results."""
+    return program.memory_analysis().temp_size_in_bytes

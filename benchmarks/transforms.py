@@ -44,7 +44,7 @@ def main() -> None:
     }
     updates = jax.tree.map(lambda p: 0.01 * jnp.sin(p), params)
     total = sum(p.size for p in jax.tree.leaves(params))
-    compiles = []
+    compiles: list[None] = []
 
     @functools.partial(jax.jit, static_argnums=0)
     def step(transform, params, updates):
