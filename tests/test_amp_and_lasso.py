@@ -119,6 +119,18 @@ def test_the_refit_is_the_least_squares_fit(is_complex):
                 np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
+def test_the_refit_of_a_logistic_regression_is_the_best_fit_on_its_support():
+    f = jaxht.Logistic(A, LABELS, 0.01)
+    x = jaxht.solve(f, Sparse(D), FISTA(0.02)).x
+    found = debias(f, x)
+    on = np.flatnonzero(x)
+    model = LogisticRegression(C=1 / (N * 0.01), fit_intercept=False, tol=1e-10, max_iter=10_000)
+    expected = model.fit(A[:, on].astype(float), LABELS).coef_[0]
+    np.testing.assert_allclose(np.asarray(found.x)[on], expected, atol=1e-3)
+    assert np.count_nonzero(found.x) == len(on) > 3
+    assert f.value(found.x, found.pred) < f.value(x, f.predict(x))
+
+
 def test_the_refit_of_basis_pursuit_is_the_signal():
     f = LeastSquares(A, A @ SIGNAL)
     x = jaxht.solve(f, Sparse(D), BasisPursuit(), stop=jaxht.Stop(max_steps=100)).x
@@ -237,7 +249,10 @@ def test_complex_numbers():
         (lambda: jaxht.solve(LeastSquares(A, Y), Sparse(D), FISTA(-0.1)), "FISTA.l1 must be at"),
         (lambda: l1_transition(0), "delta must be positive"),
         (lambda: debias(LeastSquares(A, Y), SIGNAL, D + 1), "k must lie between 0 and d = 60"),
-        (lambda: debias(jaxht.Huber(A, Y), SIGNAL, 3), "objective must be LeastSquares for debias"),
+        (
+            lambda: debias(jaxht.MultiResponse(A, np.stack([Y, Y], 1)), SIGNAL, 3),
+            "objective must be a linear model of one output for debias; got MultiResponse",
+        ),
         (
             lambda: jax.jit(debias)(LeastSquares(A, Y), SIGNAL, 3),
             "k_max must be given for debias where k is traced",

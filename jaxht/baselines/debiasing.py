@@ -1,19 +1,18 @@
-"""Least squares on the support of a solution that a penalty has shrunk."""
+"""The best fit on the support of a solution that a penalty has shrunk."""
 
 import jax.numpy as jnp
 
 from jaxht._typing import Array, Numeric
-from jaxht.baselines.soft_threshold import check_problem
 from jaxht.constraints import Sparse, Support
 from jaxht.linalg.selection import k_largest_mask
-from jaxht.objectives.linear_model import LeastSquares
+from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems import Refit, refit
 
 __all__ = ["debias"]
 
 
 def debias(
-    objective: LeastSquares, x: Array, k: Numeric | None = None, *, k_max: int | None = None
+    objective: LinearModel, x: Array, k: Numeric | None = None, *, k_max: int | None = None
 ) -> Refit:
     r"""Minimise the objective, without a penalty, on the support of the k largest entries of x:
     the refit of the lasso and of basis pursuit.
@@ -27,7 +26,7 @@ def debias(
     support that is wrong it is the best fit there, and need not be nearer to the truth than x.
 
     Args:
-        objective: f, least squares of a vector.
+        objective: f, a linear model of one output: least squares, logistic and so on.
         x: a solution, (d,), real or complex.
         k: at most so many entries are kept, an integer in [0, d], traced if k_max is given; more
             than n count as n. None: all that are not 0, at most n.
@@ -38,10 +37,11 @@ def debias(
         is one minimiser.
 
     Raises:
-        ValueError: for objectives other than least squares of a vector, a k that is out of range,
+        ValueError: for objectives other than linear models of one output, a k that is out of range,
             and a traced k without k_max.
 
-    Cost: a selection, and least squares on gathered columns, ``n k_max^2 + k_max^3 / 3``.
+    Cost: a selection, and a refit on gathered columns: of least squares ``n k_max^2 + k_max^3 / 3``,
+    of other losses as much for each Newton step.
 
     Source: Belloni & Chernozhukov 2013 (least squares after the lasso); Candès & Tao 2007, §4, for
     the Dantzig selector.
@@ -57,8 +57,12 @@ def debias(
         (True, True)
     """
     objective = objective.prepare()
+    if not objective.is_linear_model or len(objective.shape) != 1:
+        raise ValueError(
+            "objective must be a linear model of one output for debias; got "
+            f"{type(objective).__name__}"
+        )
     n, d = objective.design.shape
-    check_problem("debias", objective, Sparse(d))
     if k is None:
         k = min(n, d)
     k_max = Sparse(k, k_max=k_max).prepare((d,)).k_max
