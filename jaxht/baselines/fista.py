@@ -47,9 +47,8 @@ class Bound(NamedTuple):
 
 @pytree
 class FISTA(Solver):
-    r"""The lasso, ``min f(x) + lambda ||x||_1``, by proximal gradient steps with Nesterov's
-    extrapolation, restarted where it points backwards; f as well of a smooth loss such as the
-    logistic one.
+    r"""The lasso and regressions of other losses with an l1 penalty, ``min f(x) + lambda ||x||_1``,
+    by proximal gradient steps with Nesterov's extrapolation, restarted where it points backwards.
 
     .. math::
         x^+ = S_{\eta \lambda}(u - \eta \nabla f(u)), \qquad
