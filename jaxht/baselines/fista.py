@@ -56,12 +56,12 @@ class FISTA(Solver):
 
     S is soft thresholding, of complex numbers by their magnitude. The value of the result is that
     of the penalised objective, and the gap an upper bound of its distance to the minimum, rounding
-    errors included: ``Stop(gap_rtol=1e-4)`` ends a run by it. With ``g = grad f(u)``, ``s = min(1,
-    lambda / max_j |g_j|)``, ``a_i = s l'(a_i.u; y_i)`` and l* the conjugate of the loss, the dual
-    value is
+    errors included: ``Stop(gap_rtol=1e-4)`` ends a run by it. With ``g = grad f(u)``, ``rho = min(1,
+    lambda / max_j |g_j|)``, ``alpha_i = rho l'(a_i.u; y_i)`` and l* the conjugate of the loss, the
+    dual value is
 
     .. math::
-        D = -c \sum_i s_i l^*(a_i; y_i) - \tfrac{s^2}{2} \sum_j l2_j |u_j|^2
+        D = -c \sum_i s_i l^*(\alpha_i; y_i) - \tfrac{\rho^2}{2} \sum_j l2_j |u_j|^2
 
     Args:
         l1: lambda >= 0, a scalar in units of the gradient, traced. Above ``max_j |grad_j f(0)|``
