@@ -20,7 +20,7 @@ import xarray
 from jaxht import Stop, sweep
 from jaxht.sweep import store as store_module
 from jaxht.sweep.grid import Grid
-from tests.test_sweep import (
+from tests.sweeps import (
     METHODS,
     SQUARES,
     STOP,
