@@ -1,5 +1,6 @@
-"""Trials that several tests of sweeps run, and whether two of their datasets are the same."""
+"""Trials that several tests of sweeps run, and what they look at."""
 
+import gc
 from functools import partial
 
 import jax
@@ -8,6 +9,7 @@ import xarray
 
 from jaxht import HTP, IHT, SGHT, LeastSquares, Sparse, Stop, sweep
 from jaxht.ensembles import gaussian, gaussian_signal, planted
+from jaxht.sweep.program import Pool
 
 D = 32
 
@@ -55,6 +57,12 @@ def draw_padded(key, cell, shared):
         partial(gaussian_signal, d=D, K=cell["K"]),
         design_key=cell.key if shared else None,
     )
+
+
+def count_pools():
+    """How many compiled pools this process holds."""
+    gc.collect()
+    return sum(type(found) is Pool for found in gc.get_objects())
 
 
 def same_bits(a, b):

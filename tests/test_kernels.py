@@ -8,10 +8,9 @@ from jax import lax
 
 import jaxht
 from jaxht.linalg import full_precision, platform
-from jaxht.linalg.kernels import pursuit
-from jaxht.linalg.kernels.factor import invert_cholesky
+from jaxht.linalg.kernels.factor import BLOCK, invert_cholesky
 from jaxht.linalg.kernels.least_squares import invert_gram_roots, minimise_on_columns
-from jaxht.linalg.kernels.pursuit import pursue
+from jaxht.linalg.kernels.pursuit import ENTRIES_AT_A_TIME, pursue
 from jaxht.linalg.kernels.selection import mark_k_largest
 from jaxht.linalg.lanes import along_one_axis, map_lanes
 from jaxht.subproblems import least_squares, planned_pursuit
@@ -136,10 +135,10 @@ def pursue_by_numpy(A, y, ridge, first, k):
     return support, steps
 
 
-@pytest.mark.parametrize(("n", "d", "k"), [(40, 70, 6), (90, 50, 20)])
-def test_pursuit(monkeypatch, n, d, k):
+@pytest.mark.parametrize(("n", "d", "k"), [(600, 1100, 6), (1100, 600, 20)])
+def test_pursuit(n, d, k):
     # Several chunks of samples and of coordinates.
-    monkeypatch.setattr(pursuit, "ENTRIES_AT_A_TIME", 512)
+    assert min(n, d) > ENTRIES_AT_A_TIME // BLOCK
     rng = np.random.default_rng(k)
     lanes = 4
     A = rng.standard_normal((n, d))

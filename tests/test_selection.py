@@ -154,16 +154,20 @@ def test_every_length(d):
     np.testing.assert_array_equal(quick(k_largest_mask)(z, k), reference_masks(z, k))
 
 
-def test_a_million_entries():
-    z = (
-        np.random.default_rng(0).standard_normal(1_000_003).astype(np.float32).round(4)
-    )  # so there are ties
+@pytest.mark.parametrize("size", [1_000_003, selection.MANY + 77])
+def test_millions_of_entries(size):
+    """As a vector and as several arrays, below and above the number from which thresholds are
+    interpolated."""
+    z = np.random.default_rng(0).standard_normal(size).astype(np.float32).round(4)
+    # Rounded, so there are ties.
     kept = np.argsort(-np.abs(z), kind="stable")[:10_000]
     mask, indices = jax.jit(lambda z, k: (k_largest_mask(z, k), k_largest_indices(z, 10_007, k)))(
         z, 10_000
     )
     np.testing.assert_array_equal(np.flatnonzero(mask), np.sort(kept))
     np.testing.assert_array_equal(indices, [*np.sort(kept), *[z.size] * 7])
+    several = jax.jit(k_largest_masks)([z[:6000].reshape(20, 300), z[6000:]], 10_000)
+    np.testing.assert_array_equal(np.concatenate([np.ravel(part) for part in several]), mask)
 
 
 def hostile_arrays(shapes, dtype):
@@ -211,23 +215,27 @@ def stable_sort_mask(z, k):
     return mask
 
 
-@pytest.fixture
-def as_of_many(monkeypatch):
-    """Few entries as many are selected: by interpolation."""
-    monkeypatch.setattr(selection, "MANY", 2**10)
-    monkeypatch.setattr(selection, "LONG", 2**10)
+def interpolated_mask(z, k):
+    """The mask of a vector of few entries, found as that of many is: by interpolation."""
+    (mask,) = threshold_search.mark_largest_of_vector((z,), counts.clip_count(k, z.size))
+    return mask
+
+
+def interpolated_masks(arrays, k):
+    """The same of several arrays together."""
+    count = counts.clip_count(k, sum(z.size for z in arrays))
+    return threshold_search.mark_largest_of_many(tuple(arrays), count)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.usefixtures("as_of_many")
 def test_interpolated_thresholds_agree_with_a_stable_sort(dtype):
     """Of several arrays together, with k of each lane, and of one vector."""
     shapes = [(30, 70), (1500,), (2, 3, 5), (), (3, 41)]
     size = sum(map(math.prod, shapes))
     ks = np.array([-1, 0, 1, 2, 190, size // 2, size - 1, size, size + 9], np.int32)
-    together = quick(jax.vmap(k_largest_masks, (None, 0)))
-    alone = quick(jax.vmap(k_largest_mask, (None, 0)))
-    one = quick(k_largest_masks)
+    together = quick(jax.vmap(interpolated_masks, (None, 0)))
+    alone = quick(jax.vmap(interpolated_mask, (None, 0)))
+    one = quick(interpolated_masks)
     for name, arrays in hostile_arrays(shapes, dtype).items():
         flat = np.concatenate([z.ravel() for z in arrays])
         several = list(map(np.asarray, together(arrays, ks)))
@@ -242,7 +250,6 @@ def test_interpolated_thresholds_agree_with_a_stable_sort(dtype):
 
 
 @pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "float64"])
-@pytest.mark.usefixtures("as_of_many")
 def test_interpolated_thresholds_of_other_dtypes(name):
     rng = np.random.default_rng(0)
     with precision("float64" if name.endswith("64") else "float32"):
@@ -253,7 +260,7 @@ def test_interpolated_thresholds_of_other_dtypes(name):
             z[::100] = np.iinfo(name).min
         for values in (z, z[:7].repeat(500)):
             for k in (0, 1, 35, 1500, values.size):
-                mask = np.asarray(quick(k_largest_mask)(values, k))
+                mask = np.asarray(quick(interpolated_mask)(values, k))
                 np.testing.assert_array_equal(
                     np.flatnonzero(mask), np.flatnonzero(reference_mask(values, k))
                 )

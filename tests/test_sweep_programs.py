@@ -1,7 +1,6 @@
 """What is compiled for a sweep and kept for the next one, which computes with what its trial refers
 to then."""
 
-import gc
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,8 +12,8 @@ import pytest
 from jaxht import sweep
 from jaxht.sweep.compilation import ProgramCache, Sweep
 from jaxht.sweep.grid import Grid
-from jaxht.sweep.program import Pool
 from jaxht.sweep.protocol import FunctionRun
+from tests.sweeps import count_pools
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -31,12 +30,6 @@ def test_compiles_once_for_what_is_static():
     assert seen == {(3, 8), (3, 16), (4, 8), (4, 16)}
     expected = (dataset.n * 0 + dataset.K + dataset.m).broadcast_like(dataset["sum"])
     np.testing.assert_array_equal(dataset["sum"], expected)
-
-
-def count_pools():
-    """How many compiled pools this process holds."""
-    gc.collect()
-    return sum(type(found) is Pool for found in gc.get_objects())
 
 
 def test_what_a_process_keeps_is_bounded():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +17,10 @@ import pytest
 import xarray
 
 from jaxht import IHT, LeastSquares, Sparse, Status, Stop, metrics, solve, sweep
-from jaxht.sweep import compilation, scheduler
 from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
-from jaxht.sweep.grid import Grid
-from jaxht.sweep.program import Program
+from jaxht.sweep.grid import CellTrials, Grid
 from jaxht.sweep.protocol import FunctionRun
+from jaxht.sweep.scheduler import Queue, run_pool
 from tests.contract import QUICK
 from tests.sweeps import (
     METHODS,
@@ -29,6 +29,7 @@ from tests.sweeps import (
     Countdown,
     D,
     bits,
+    count_pools,
     draw_padded,
     problem,
     raise_while_traced,
@@ -275,8 +276,14 @@ def test_lanes_are_in_use():
 @pytest.fixture
 def accelerator(monkeypatch):
     """Pools as those of an accelerator: short rows, so that there are several."""
-    monkeypatch.setattr(compilation, "LANES", {})
-    monkeypatch.setattr(compilation, "ROW_LANES_ELSEWHERE", 4)
+    for_device = PoolLimits.for_device
+
+    def limits_of_accelerator(device, *options):
+        gpu = SimpleNamespace(platform="gpu", memory_stats=device.memory_stats)
+        limits = for_device(gpu, *options)
+        return replace(limits, row_lanes=min(4, limits.row_lanes))
+
+    monkeypatch.setattr(PoolLimits, "for_device", limits_of_accelerator)
 
 
 @pytest.mark.parametrize("shared", [None, []], ids=["by cell", "none"])
@@ -310,51 +317,66 @@ def test_a_pool_runs_every_trial_once(request, ahead, num_trials, max_lanes):
     assert last[-1].busy == found.steps.sum()
 
 
-def test_a_chunk_is_submitted_before_the_last_one_is_read(accelerator, monkeypatch):
+class Noted:
+    """A number of the device that calls a function where the host reads it."""
+
+    def __init__(self, number, note):
+        self.number = number
+        self.note = note
+
+    def __int__(self):
+        self.note()
+        return int(self.number)
+
+
+def test_a_chunk_is_submitted_before_the_last_one_is_read(accelerator):
     """And the host waits seldom: lanes take the trials that are staged by themselves."""
+    grid = Grid({"length": [20]})
+    plan = Sweep(Countdown(), grid, num_trials=400, seed=0, workers=1, max_lanes=16)
+    (cell,) = grid.cells
+    program, pool = ProgramCache(plan).get_pool(plan, cell, jax.local_devices()[0])
     events = []
-    compile_pool, read = Program.compile, scheduler.read_results
 
-    def compile_noting(self, *shape):
-        pool = compile_pool(self, *shape)
+    def run_chunk(*arguments):
+        events.append("submit")
+        state, chunk = pool.run_chunk(*arguments)
+        return state, chunk._replace(num_ended=Noted(chunk.num_ended, note_read))
 
-        def run_chunk(*arguments):
-            events.append("submit")
-            return pool.run_chunk(*arguments)
-
-        return pool._replace(run_chunk=run_chunk)
-
-    def read_noting(chunk):
+    def note_read():
         events.append("read")
-        return read(chunk)
 
-    monkeypatch.setattr(Program, "compile", compile_noting)
-    monkeypatch.setattr(scheduler, "read_results", read_noting)
-    found = sweep.run(Countdown(), {"length": [20]}, num_trials=400, max_lanes=16, workers=1)
-    assert found.done.all()
+    ended = []
+
+    def on_cell(cell, trials, results):
+        ended.extend(trials)
+        np.testing.assert_array_equal(results["steps"], results["asked"])
+
+    missing = [CellTrials(cell, np.arange(400, dtype=np.int32))]
+    queue = Queue(missing, on_cell, on_progress=lambda progress: None)
+    run_pool(program, pool._replace(run_chunk=run_chunk), cell.program, plan.seed, queue)
+    assert ended == list(range(400))
     assert events[:2] == ["submit", "submit"]
     order = "".join(word[0] for word in events)
     assert "srs" in order and "rrr" not in order and "sss" not in order
     assert order.count("r") < 400
 
 
-def test_the_next_program_is_compiled_while_one_runs(accelerator, monkeypatch):
-    names = []
-    compile_pool = Program.compile
-
-    def compile_noting(self, *shape):
-        names.append(threading.current_thread().name)
-        return compile_pool(self, *shape)
-
-    monkeypatch.setattr(Program, "compile", compile_noting)
+def test_the_next_program_is_compiled_while_one_runs(accelerator):
+    """By a thread of its own, in which the trial is traced, and each once."""
+    threads = {3: set(), 4: set(), 5: set()}
 
     def trial(key, cell):
+        threads[cell["n"]].add(threading.current_thread().name)
         return {"size": jnp.zeros(cell["n"]).sum() + cell["n"]}
 
+    sweep.clear_cache()
+    before = count_pools()
     options = {"num_trials": 2, "workers": 1, "static": ["n"]}
     found = sweep.run(trial, {"n": [3, 4, 5]}, **options)
     np.testing.assert_array_equal(found["size"][:, 0], found.n)
-    assert names == ["jaxht-sweep", "jaxht-compile", "jaxht-compile"]
+    for n, expected in (3, "jaxht-sweep"), (4, "jaxht-compile"), (5, "jaxht-compile"):
+        assert threads[n] - {threading.current_thread().name} == {expected}
+    assert count_pools() == before + 3
     with pytest.raises(KeyError, match="three") as caught:
         sweep.run(raise_while_traced, {"n": [1, 3], "K": [1]}, num_trials=1, static=["n"])
     assert 'the cells with {"n": 3}' in caught.value.__notes__[-1]
