@@ -43,8 +43,6 @@ from jaxht.baselines import l1_transition
 TOLERANCE = 1e-3
 # A run ends where the residual is this share of that of x = 0: more steps change no success.
 RESIDUAL = 1e-5
-# No solver is known to recover more than so many times the nonzeros that l1 minimisation does.
-BEYOND_L1 = 1.5
 # Turns of the runs that are timed, and how often each is: the median counts.
 TIMED_STEPS = 20
 TIMED_RUNS = 5
@@ -157,6 +155,9 @@ class Config(BaseConfig):
     spacing: Annotated[float, Field(gt=0, lt=1)]
     num_k: Count  # K that are tried from one end to the other
     num_signals: Count  # trials for each K
+    # beyond_l1: the largest K that is tried, in units of that up to which l1 minimisation recovers
+    # signals of a large d.
+    beyond_l1: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.5
     # rho: K/n of the cells in which solvers are compared, below their transitions; absent: none.
     rho: Fractions | None = None
     max_steps: Count  # of every solver, or fewer where one costs several gradients
@@ -185,10 +186,10 @@ class Config(BaseConfig):
         return self
 
 
-def largest_k(design: str, n: int, d: int) -> int:
+def largest_k(config: Config, design: str, n: int) -> int:
     """Return the largest K that is tried."""
-    l1 = l1_transition(n / d, is_complex=DESIGNS[design].is_complex).rho
-    return min(n, math.ceil(BEYOND_L1 * l1 * n))
+    l1 = l1_transition(n / config.d, is_complex=DESIGNS[design].is_complex).rho
+    return min(n, math.ceil(config.beyond_l1 * l1 * n))
 
 
 def axis_k(cell: sweep.Cell) -> Any:
@@ -234,7 +235,7 @@ def method_of(config: Config, design: str, solver: str) -> sweep.Method:
     """Return a solver as a sweep takes it."""
 
     def k_max(cell: sweep.Cell) -> int:
-        return largest_k(design, cell.bounds["n"], config.d)
+        return largest_k(config, design, cell.bounds["n"])
 
     return SOLVERS[solver].method(k_max, config.d, axis_k)
 
@@ -316,7 +317,7 @@ def measure(config: Config, session: Session, design: str, solver: str) -> Datas
     serves_one_n = DESIGNS[design].needs_n or SOLVERS[solver].own_k is not None
     signals = [SIGNALS.index(name) for name in config.signals]
     curves = [Curve(*pair) for pair in itertools.product(signals, config.n)]
-    most = {n: largest_k(design, n, config.d) for n in config.n}
+    most = {n: largest_k(config, design, n) for n in config.n}
     tried: dict[Curve, set[int]] = {curve: set() for curve in curves}
 
     def solve(wanted: Mapping[Curve, set[int]]) -> Dataset:
@@ -396,7 +397,7 @@ def _time_steps_at(config: Config, n: int, design: str, solver: str) -> list[flo
     seconds = []
     for rho in config.rho or []:
         K = phase_diagram.num_nonzeros(rho, n)
-        k = jnp.minimum(K, largest_k(design, n, config.d))
+        k = jnp.minimum(K, largest_k(config, design, n))
         problem = drawn(k)
         num_steps = int(solved(problem, k))
         taken = [timed(solved, problem, k)[1] for _ in range(TIMED_RUNS)]
