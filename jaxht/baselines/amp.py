@@ -18,7 +18,7 @@ from jaxht.solvers.solver import Solver, Step
 # The factor of the damping beta after a step that made the residual longer than of late; the least
 # beta.
 DAMPING_AFTER_GROWTH = 0.9
-LEAST_DAMPING = 0.3
+LEAST_DAMPING = 0.5
 # How fast a peak of the squared norm of the residual is forgotten, per step. Recovered of 64 signals,
 # without damping and with it: Gaussian A, d = 500, n/d = .9, K/n = .25 and .55: 57 and 60, 64 and 64;
 # partial DCT, d = 256, n/d = .5 and .8, near the transition: 54 and 59 both times. With 0, where each
@@ -56,7 +56,7 @@ class AMP(Solver):
 
     The damping beta is 1 as long as z becomes shorter, as it does for large d. Where n/d and b/n are
     near 1 the largest singular values of a smaller A make steps unstable: beta is multiplied by 0.9,
-    down to 0.3, after each step that made ``||z||^2`` larger than ``p = max(0.99 p, ||z||^2)``, about
+    down to 0.5, after each step that made ``||z||^2`` larger than ``p = max(0.99 p, ||z||^2)``, about
     its largest value of the last hundred steps. Where rows of A are orthogonal ``||z||`` rises and
     falls, and a rise alone is no sign of instability.
 
