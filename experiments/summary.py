@@ -64,7 +64,7 @@ LINES = [
                 [
                     "SG-HT and SVRG-HT | not printed | note 3 | *holds*, 60 of 60",
                     "*does not hold*, 0 of 20",
-                    "FG-HT 5, HSG-HT 342",
+                    "FG-HT 5, HSG-HT 602",
                 ],
             ),
             Support(ZHOU, "Figure 2 (a), MNIST", ["*does not hold*, 1 of 30"]),
