@@ -81,16 +81,37 @@ class Task(tasks.Task):
 
     def solved(self, name: str, k: int) -> Fit:
         """Solve by a solver."""
+        return self._solved(
+            (name, k),
+            self.objective,
+            Sparse(k),
+            lambda objective: SOLVERS[name].build(objective, k),
+        )
+
+    def apg_solved(self, penalty: float) -> Fit:
+        """Solve with the l1 penalty by accelerated proximal gradients."""
+        objective = replace(self.objective, l2=np.zeros_like(self.objective.l2))
+
+        def build(objective: Any) -> Any:
+            smoothness = objective.majorant().norm()
+            return baselines.FISTA(jnp.float32(penalty), 1 / smoothness)
+
+        return self._solved(APG, objective, Sparse(self.A.shape[1]), build)
+
+    def _solved(
+        self, key: Any, objective: Any, constraint: Sparse, build: Callable[[Any], Any]
+    ) -> Fit:
+        """Build a solver, compile and run it; a program for each key."""
 
         def run(objective: Any, solver: Any) -> Any:
-            return solve(objective, Sparse(k), solver, stop=self.stop)
+            return solve(objective, constraint, solver, stop=self.stop)
 
         def prepare() -> Any:
-            solver = jax.jit(lambda objective: SOLVERS[name].build(objective, k))(self.objective)
-            return solver, self.compiled((name, k), run, self.objective, solver)
+            solver = jax.jit(build)(objective)
+            return solver, self.compiled(key, run, objective, solver)
 
         (solver, compiled), setup_seconds = timed(prepare)
-        result, seconds = timed(compiled, self.objective, solver)
+        result, seconds = timed(compiled, objective, solver)
         x = np.asarray(result.x, np.float64)
         return self._judged(x, seconds, setup_seconds, int(result.num_steps), int(result.status))
 
@@ -113,24 +134,6 @@ class Task(tasks.Task):
             self._judged(x, time, setup_seconds, int(steps), int(status))
             for x, time, steps, status in points
         ]
-
-    def apg_solved(self, penalty: float) -> Fit:
-        """Solve with the l1 penalty by accelerated proximal gradients."""
-        objective = replace(self.objective, l2=np.zeros_like(self.objective.l2))
-        free = Sparse(self.A.shape[1])
-
-        def run(objective: Any, solver: Any) -> Any:
-            return solve(objective, free, solver, stop=self.stop)
-
-        def prepare() -> Any:
-            smoothness = jax.jit(lambda objective: objective.majorant().norm())(objective)
-            solver = baselines.FISTA(jnp.float32(penalty), 1 / smoothness)
-            return solver, self.compiled(APG, run, objective, solver)
-
-        (solver, compiled), setup_seconds = timed(prepare)
-        result, seconds = timed(compiled, objective, solver)
-        x = np.asarray(result.x, np.float64)
-        return self._judged(x, seconds, setup_seconds, int(result.num_steps), int(result.status))
 
     def l1_solved(self, fit: L1Fit) -> Fit:
         """Judge a solution of scikit-learn."""
