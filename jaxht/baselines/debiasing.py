@@ -6,6 +6,7 @@ from jaxht._typing import Array, Numeric
 from jaxht.constraints import Sparse, Support
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.objective import check_linear_model
 from jaxht.subproblems import Refit, refit
 
 __all__ = ["debias"]
@@ -57,11 +58,7 @@ def debias(
         (True, True)
     """
     objective = objective.prepare()
-    if not objective.is_linear_model or len(objective.shape) != 1:
-        raise ValueError(
-            "objective must be a linear model of one output for debias; got "
-            f"{type(objective).__name__}"
-        )
+    check_linear_model("debias", objective)
     n, d = objective.design.shape
     if k is None:
         k = min(n, d)

@@ -1,7 +1,7 @@
 """The lasso and its kin by accelerated proximal gradient steps, with a duality gap."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -10,9 +10,9 @@ from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.baselines.soft_threshold import check_free, soft_threshold
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import real_products
-from jaxht.objectives.dual import conjugate_loss
+from jaxht.objectives.dual import SizedSum, conjugate_loss, sum_conjugates
 from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.objective import check_linear_model
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate, inverse_smoothness
 from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.solvers.solver import Solver, Step
@@ -31,18 +31,6 @@ class FISTAState(NamedTuple):
 
     step_size: Leaf
     start: NesterovPoint
-
-
-class Bound(NamedTuple):
-    """A bound of the penalised objective.
-
-    Attributes:
-        value: a scalar.
-        size: of the terms whose sum it is; rounding errors are some ulps of it.
-    """
-
-    value: Leaf
-    size: Leaf
 
 
 @pytree
@@ -98,6 +86,7 @@ class FISTA(Solver):
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> Step[FISTAState]:
         """The gradient at x0."""
+        check_linear_model("FISTA", objective)
         _check_loss(objective)
         check_free("FISTA", objective, constraint)
         step_size = self.step_size
@@ -121,7 +110,7 @@ class FISTA(Solver):
         return new, FISTAState(eta, u.update(new, iterate)), Info(full_gradients=1, gap=gap)
 
     def _penalise(
-        self, objective: LinearModel, plain: Iterate, dual: Bound
+        self, objective: LinearModel, plain: Iterate, dual: SizedSum
     ) -> tuple[Iterate, Array]:
         """The iterate with the value of the penalised objective, and the gap."""
         penalty = self.l1 * jnp.sum(jnp.abs(plain.x))
@@ -134,32 +123,23 @@ class FISTA(Solver):
         gap = jnp.maximum(value - dual.value, 0) + rounding
         return Iterate(plain.x, value, plain.pred), gap
 
-    def _dual(self, objective: LinearModel, at: NesterovPoint, g: Array) -> Bound:
+    def _dual(self, objective: LinearModel, at: NesterovPoint, g: Array) -> SizedSum:
         """D from a point and its gradient."""
         loss = conjugate_loss(objective)
         y = objective.y
         largest = jnp.max(jnp.abs(g))
         scale = jnp.where(largest > self.l1, self.l1 / jnp.where(largest > 0, largest, 1), 1)
         alpha = scale * loss.derivative(objective.linear_predictor(at.pred), y)
-        conjugates = loss.conjugate(alpha, y)
-        sizes = jnp.abs(conjugates) + loss.conjugate_size(loss.within(alpha, y), y)
-        if objective.offset is not None:
-            known = real_products(alpha, objective.offset)
-            conjugates = conjugates - known
-            sizes = sizes + jnp.abs(known)
+        conjugates = sum_conjugates(objective, alpha, loss.within(alpha, y))
         ridge = scale**2 * objective.ridge(at.x)
-        value = -jnp.sum(objective.weight(conjugates)) - ridge
-        return Bound(value, jnp.sum(objective.weight(sizes)) + ridge)
+        return SizedSum(-conjugates.value - ridge, conjugates.size + ridge)
 
 
-def _check_loss(objective: Any) -> None:
-    """Raise ValueError unless f is a linear model whose loss has a conjugate and a curvature that is
-    bounded."""
-    if objective.is_linear_model:
-        loss = objective.loss
-        if loss.has_conjugate and loss.is_smooth and loss.is_bounded:
-            return
-    raise ValueError(
-        "objective must be a linear model of one output whose loss has a bounded curvature for "
-        f"FISTA, such as LeastSquares or Logistic; got {type(objective).__name__}"
-    )
+def _check_loss(objective: LinearModel) -> None:
+    """Raise ValueError unless the loss has a conjugate and a curvature that is bounded."""
+    loss = objective.loss
+    if not (loss.has_conjugate and loss.is_smooth and loss.is_bounded):
+        raise ValueError(
+            "objective must be a linear model of one output whose loss has a bounded curvature for "
+            f"FISTA, such as LeastSquares or Logistic; got {type(objective).__name__}"
+        )

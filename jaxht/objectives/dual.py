@@ -52,6 +52,7 @@ from jaxht.objectives.losses import ScalarLoss
 __all__ = [
     "DualPoint",
     "Projection",
+    "SizedSum",
     "check_dual",
     "column_bound",
     "conjugate_loss",
@@ -60,6 +61,7 @@ __all__ = [
     "primal_error",
     "rounding_unit",
     "strong_duality_margin",
+    "sum_conjugates",
     "supergradient",
     "support_margin",
 ]
@@ -308,8 +310,6 @@ def dual_point(
         >>> point.w.tolist(), round(float(point.value), 3)
         ([0.0, 2.0, 0.0], 4.375)
     """
-    loss = conjugate_loss(objective)
-    y = objective.y
     columns = column_bound(objective) if columns is None else columns
     slopes = objective.weight(alpha)
     pull = -objective.design.rmatvec(slopes)
@@ -323,13 +323,8 @@ def dual_point(
     w, _ = constraint.project(z)
     square = real_vdot(w, w)
     product = real_vdot(w, z)
-    conjugates = loss.conjugate(alpha, y)
-    sizes = jnp.abs(conjugates) + loss.conjugate_size(alpha, y)
-    if objective.offset is not None:  # of l(u + offset) the conjugate is l*(alpha) - alpha offset
-        known = real_products(alpha, objective.offset)
-        conjugates = conjugates - known
-        sizes = sizes + jnp.abs(known)
-    value = -jnp.sum(objective.weight(conjugates)) + constant + rho * (square / 2 - product)
+    conjugates = sum_conjugates(objective, alpha, alpha)
+    value = -conjugates.value + constant + rho * (square / 2 - product)
     # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -rho h(z), and |h(z + e) - h(z)| <= (||w|| +
     # ||e||) ||e|| for an error e of z, on the coordinates of the maximiser.
     gamma = rounding_unit(objective, w)
@@ -338,12 +333,56 @@ def dual_point(
     shift = gamma * columns * length * _norm(slopes) + lost  # rho ||e||
     if borrowed is not None and x is not None:
         shift += gamma * borrowed * _norm(x)
-    size = jnp.sum(objective.weight(sizes)) + constant + rho * (square + jnp.abs(product))
+    size = conjugates.size + constant + rho * (square + jnp.abs(product))
     # A projection on matrices of low rank rounds.
     inexact = constraint.rounding * machine_eps(w) * rho * jnp.abs(product)
     error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact + lost * (1 + rho)
     # A bound of rounding errors is no part of what is differentiated.
     return DualPoint(alpha, z, w, value - lax.stop_gradient(error), error)
+
+
+class SizedSum(NamedTuple):
+    """A sum, and the size of its terms.
+
+    Attributes:
+        value: a scalar.
+        size: a scalar; rounding errors of the sum are some ulps of it.
+    """
+
+    value: Leaf
+    size: Leaf
+
+
+def sum_conjugates(objective: LinearModel, alpha: Array, inside: Array) -> SizedSum:
+    """``c sum_i s_i (l*(alpha_i; y_i) - alpha_i offset_i)``: of l(u + offset) the conjugate is
+    l*(alpha) - alpha offset.
+
+    Args:
+        objective: a linear model whose loss has a conjugate, prepared.
+        alpha: (n,); the sum is infinite out of the domain of l*.
+        inside: (n,), alpha itself, or where it may be at an end of the domain the nearest point
+            within: the sizes of l* are taken there.
+
+    Returns:
+        A :class:`SizedSum`.
+
+    Cost: O(n).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.array([0.0, 4.0]), mean=False)
+        >>> alpha = jnp.array([0.0, -2.0])
+        >>> float(jaxht.objectives.dual.sum_conjugates(f, alpha, alpha).value)
+        -6.0
+    """
+    loss = conjugate_loss(objective)
+    conjugates = loss.conjugate(alpha, objective.y)
+    sizes = jnp.abs(conjugates) + loss.conjugate_size(inside, objective.y)
+    if objective.offset is not None:
+        known = real_products(alpha, objective.offset)
+        conjugates = conjugates - known
+        sizes = sizes + jnp.abs(known)
+    return SizedSum(jnp.sum(objective.weight(conjugates)), jnp.sum(objective.weight(sizes)))
 
 
 def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:

@@ -1,6 +1,6 @@
 """The protocols of objectives: a core for all solvers, and a second one for sums over samples."""
 
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import jax.numpy as jnp
 
@@ -176,5 +176,14 @@ def check_sum(objective: Objective) -> None:
     if not isinstance(objective, SumOverSamples):
         raise ValueError(
             "objective must be a sum over samples, such as FiniteSum; got "
+            f"{type(objective).__name__}"
+        )
+
+
+def check_linear_model(name: str, objective: Any) -> None:
+    """Raise ValueError unless f is a linear model of one output, of a vector."""
+    if not objective.is_linear_model or len(objective.shape) != 1:
+        raise ValueError(
+            f"objective must be a linear model of one output for {name}; got "
             f"{type(objective).__name__}"
         )
