@@ -198,6 +198,7 @@ TAKES = {
     "jaxht.objectives.dual.strong_duality_margin": lambda: dual.strong_duality_margin(
         PREPARED, SPACE, FOUND.x
     ),
+    "jaxht.objectives.dual.sum_conjugates": lambda: dual.sum_conjugates(PREPARED, PRED, PRED),
     "jaxht.objectives.dual.supergradient": lambda: dual.supergradient(PREPARED, PRED, PRED),
     "jaxht.validate": lambda: jaxht.validate(F, F, Sparse(), SOLVER, ks=[1, 2]).losses,
 }
