@@ -1,5 +1,6 @@
 """The baselines: FISTA against scikit-learn, its gap, AMP against its state evolution."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -12,8 +13,17 @@ import jaxht
 from benchmarks import message_passing
 from experiments.common.l1 import L1
 from jaxht import LeastSquares, Sparse
-from jaxht.baselines import AMP, FISTA, BasisPursuit, debias, l1_transition, predict_amp
+from jaxht.baselines import (
+    AMP,
+    FISTA,
+    BasisPursuit,
+    TunedIHT,
+    debias,
+    l1_transition,
+    predict_amp,
+)
 from jaxht.baselines.state_evolution import _complex_risk, _risk_at_zero
+from tests.util import precision
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -82,6 +92,78 @@ def test_the_penalised_logistic_regression_is_that_of_scikit_learn():
     np.testing.assert_allclose(result.x, x, atol=0.01 * abs(x).max())
     minimum = np.mean(np.logaddexp(0, -LABELS * (A @ x))) + l1 * np.sum(abs(x))
     assert result.value - result.gap <= minimum <= result.value + 1e-6
+
+
+def test_the_lasso_has_the_derivatives_of_its_optimality_conditions():
+    """On the support, where no sign changes: ``B'(B x - y) / n + l2 x + l1 sign = 0``."""
+    l1, l2 = 0.02, 0.01
+
+    def solution(l1, l2, y):
+        f = LeastSquares(A.astype(float), y, l2)
+        return jaxht.solve(f, Sparse(D), FISTA(l1), stop=jaxht.Stop(gap_rtol=1e-12))
+
+    with precision("float64"):
+        y = jnp.asarray(Y, float)
+        x = np.asarray(solution(l1, l2, y).x)
+        support = x != 0
+        B = A[:, support].astype(float)
+        inverse = np.linalg.inv(B.T @ B / N + l2 * np.eye(B.shape[1]))
+        expected = (-inverse @ np.sign(x[support]), -inverse @ x[support], inverse @ B.T / N)
+        reverse = jax.jacrev(lambda *at: solution(*at).x, (0, 1, 2))(l1, l2, y)
+        forward = jax.jacfwd(lambda *at: solution(*at).x, (0, 1, 2))(l1, l2, y)
+        value = jax.grad(lambda *at: solution(*at).value, (0, 1))(l1, l2, y)
+    assert 2 < np.sum(support) < D
+    for derivatives in jax.tree.map(np.asarray, (reverse, forward)):
+        for derivative, on_support in zip(derivatives, expected, strict=True):
+            assert np.all(derivative[~support] == 0)
+            np.testing.assert_allclose(derivative[support], on_support, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(value, [np.sum(abs(x)), np.sum(x**2) / 2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["logistic", "Huber", "smoothed hinge"])
+def test_other_losses_have_the_derivative_of_differences(name):
+    f = dataclasses.replace(PENALISED[name], A=A.astype(float))
+
+    def entries(l1):
+        return jaxht.solve(f, Sparse(D), FISTA(l1), stop=jaxht.Stop(gap_rtol=1e-12)).x
+
+    with precision("float64"):
+        derivative = np.asarray(jax.jacfwd(entries)(0.1))
+        difference = (entries(0.1 + 1e-5) - entries(0.1 - 1e-5)) / 2e-5
+    assert np.sum(derivative != 0) > 2
+    np.testing.assert_allclose(derivative, difference, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("solver", "at"),
+    [
+        (AMP, 1.5),
+        (BasisPursuit, 0.3),
+        (TunedIHT, 0.05),
+        (lambda relaxation: TunedIHT(relaxation=relaxation), 0.65),
+    ],
+)
+def test_what_minimises_no_function_has_no_derivative(solver, at):
+    """Neither by the data nor by the solver's numbers, also of an exact fit."""
+
+    def solution(number, y):
+        found = jaxht.solve(LeastSquares(A, y), Sparse(D), solver(number))
+        return found.x[0], found.value
+
+    exact = A @ SIGNAL
+    for of in (jax.jacrev, jax.jacfwd):
+        for derivative in jax.tree.leaves(of(solution, (0, 1))(at, exact)):
+            assert np.all(np.isnan(derivative))
+    constant = jax.grad(lambda c: c + jax.lax.stop_gradient(solution(at, exact)[1]))(1.0)
+    assert constant == 1
+
+
+def test_complex_derivatives_are_refused():
+    def value(l1):
+        return jaxht.solve(LeastSquares(A + 0j, Y), Sparse(D), FISTA(l1)).value
+
+    with pytest.raises(ValueError, match="complex"):
+        jax.grad(value)(0.1)
 
 
 def test_a_large_penalty_gives_0():

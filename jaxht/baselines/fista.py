@@ -6,13 +6,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxht._dataclass import pytree
-from jaxht._typing import Array, Leaf, Numeric, PRNGKey
+from jaxht._typing import Array, ArrayDType, Leaf, Numeric, PRNGKey
 from jaxht.baselines.soft_threshold import check_free, soft_threshold
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives.dual import SizedSum, conjugate_loss, sum_conjugates
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.objective import check_linear_model
+from jaxht.objectives.objective import Objective, check_linear_model
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate, inverse_smoothness
 from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.solvers.solver import Solver, Step
@@ -50,6 +51,8 @@ class FISTA(Solver):
 
     .. math::
         D = -c \sum_i s_i l^*(\alpha_i; y_i) - \tfrac{\rho^2}{2} \sum_j l2_j |u_j|^2
+
+    A result is differentiated on its support, where no sign changes, by lambda as well.
 
     Args:
         l1: lambda >= 0, a scalar in units of the gradient, traced. Above ``max_j |grad_j f(0)|``
@@ -109,6 +112,10 @@ class FISTA(Solver):
         new, gap = self._penalise(objective, plain, self._dual(objective, u, g))
         return new, FISTAState(eta, u.update(new, iterate)), Info(full_gradients=1, gap=gap)
 
+    def local_objective(self, objective: LinearModel, x: Array) -> "LocallyPenalised":
+        """f with the penalty, which is linear where no sign changes."""
+        return LocallyPenalised(objective, self.l1 * jnp.sign(x))
+
     def _penalise(
         self, objective: LinearModel, plain: Iterate, dual: SizedSum
     ) -> tuple[Iterate, Array]:
@@ -133,6 +140,49 @@ class FISTA(Solver):
         conjugates = sum_conjugates(objective, alpha, loss.within(alpha, y))
         ridge = scale**2 * objective.ridge(at.x)
         return SizedSum(-conjugates.value - ridge, conjugates.size + ridge)
+
+
+@pytree
+class LocallyPenalised(Objective):
+    """``f(x) + lambda sum_j sign_j x_j``: f with an l1 penalty, for x of these signs.
+
+    Attributes:
+        objective: f, prepared.
+        slope: lambda times the signs, shaped like x.
+    """
+
+    objective: LinearModel
+    slope: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the variable."""
+        return self.objective.shape
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """The dtype of the variable."""
+        return self.objective.dtype
+
+    def predict(self, x: Array) -> Array:
+        """A x."""
+        return self.objective.predict(x)
+
+    def value(self, x: Array, pred: Array) -> Array:
+        """The value with the penalty."""
+        return self.objective.value(x, pred) + jnp.vdot(self.slope, x)
+
+    def gradient(self, x: Array, pred: Array) -> Array:
+        """The gradient with that of the penalty."""
+        return self.objective.gradient(x, pred) + self.slope
+
+    def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
+        """That of f."""
+        return self.objective.hessian(x, pred, tau)
+
+    def majorant(self) -> SymmetricOperator:
+        """That of f."""
+        return self.objective.majorant()
 
 
 def _check_loss(objective: LinearModel) -> None:

@@ -12,12 +12,13 @@ from jaxht._loops import vary_alike
 from jaxht._typing import Array
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
+from jaxht.runner._problem import Problem
 from jaxht.subproblems import subproblem
 
 
-def differentiate(objective: Objective, constraint: Constraint, result: Any) -> Any:
-    r"""A result whose x and value have derivatives by the numbers of the objective and of the
-    constraint's bounds.
+def differentiate(problem: Problem, result: Any) -> Any:
+    r"""A result whose x and value have derivatives by the numbers of the objective, of a penalty
+    and of the constraint's bounds.
 
     The derivatives of x are those of :meth:`jaxht.subproblems.Subproblem.differentiate` on its
     support, whatever steps have led to x; and
@@ -25,17 +26,22 @@ def differentiate(objective: Objective, constraint: Constraint, result: Any) -> 
     .. math::
         \dot f = \partial_\theta f(x) + \nabla f(x) \cdot \dot x
 
-    NaN where the theorem says nothing of x, and of the gap.
+    NaN where the theorem says nothing of x, and of the gap. With a penalty f is the
+    solver's ``local_objective``, and all derivatives are NaN where it has none.
 
     Args:
-        objective: prepared.
-        constraint: prepared for its shape.
+        problem: with derivatives.
         result: a :class:`jaxht.Result` that was found without derivatives.
 
     Cost: nothing, unless derivatives are asked for; then a system with the Hessian, and two
     predictions.
     """
-    x, value, gap = _solution(objective, constraint, result.x, result.value, result.gap)
+    objective = problem.solver.local_objective(problem.objective, lax.stop_gradient(result.x))
+    found = (result.x, result.value, result.gap)
+    if objective is None:
+        x, value, gap = _without_derivative((problem.objective, problem.solver), found)
+    else:
+        x, value, gap = _solution(objective, problem.constraint, *found)
     return replace(result, x=x, value=value, gap=gap)
 
 
@@ -81,3 +87,24 @@ def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 
 _solution.defjvp(_solution_jvp, symbolic_zeros=True)
+
+
+@jax.custom_jvp
+def _without_derivative(numbers: Any, found: Any) -> Any:
+    """What was found, as it is; its derivatives by these numbers are NaN."""
+    return found
+
+
+def _without_derivative_jvp(primals: tuple, tangents: tuple) -> tuple:
+    dots = jax.tree.leaves(tangents[0], is_leaf=lambda dot: isinstance(dot, SymbolicZero))
+    moves = [jnp.sum(dot).real for dot in dots if not isinstance(dot, SymbolicZero)]
+    change: Any = jnp.nan * sum(moves)
+    found = _without_derivative(*primals)
+
+    def fill(leaf):
+        return jnp.ones_like(leaf) * change.astype(leaf.dtype)
+
+    return found, jax.tree.map(fill, found)
+
+
+_without_derivative.defjvp(_without_derivative_jvp, symbolic_zeros=True)

@@ -246,7 +246,7 @@ def solve_all(
         return result.x, result
 
     def add_derivatives(result):
-        return differentiate(problem.objective, problem.constraint, result)
+        return differentiate(problem, result)
 
     if problem.solver.nested:
         carry = start(runs.problem_for(ks[0]), x0, key)

@@ -204,7 +204,7 @@ def solve_prepared(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:
     fixed, x0 = lax.stop_gradient((problem, x0))
     fixed = for_products(fixed)
     result = finish(fixed, advance(fixed, start(fixed, x0, key), fixed.stop.max_steps))
-    return differentiate(problem.objective, problem.constraint, result)
+    return differentiate(problem, result)
 
 
 def _known_limit(problem: Problem) -> int:

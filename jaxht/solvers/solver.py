@@ -65,6 +65,11 @@ class Solver(Protocol):
         """The step limit where :class:`jaxht.Stop` gives none."""
         return self.step_limit
 
+    def local_objective(self, objective: Any, x: Any) -> Any:
+        """The function that a result x minimises on its support, by which the result is
+        differentiated: the objective; None, if a penalty makes that none."""
+        return None if self.is_penalised else objective
+
     def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step[Any]:
         """The iterate at the feasible point x0, and the solver's state.
 
