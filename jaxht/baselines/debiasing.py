@@ -6,7 +6,7 @@ from jaxht._typing import Array, Numeric
 from jaxht.constraints import Sparse, Support
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.objective import check_linear_model
+from jaxht.objectives.objective import cast_point, check_linear_model
 from jaxht.subproblems import Refit, refit
 
 __all__ = ["debias"]
@@ -59,6 +59,7 @@ def debias(
     """
     objective = objective.prepare()
     check_linear_model("debias", objective)
+    x = cast_point(x, objective)
     n, d = objective.design.shape
     if k is None:
         k = min(n, d)

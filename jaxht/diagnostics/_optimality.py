@@ -17,8 +17,8 @@ from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse, check_selection
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.inner_products import check_real, is_complex, real_dtype, real_vdot, squares
-from jaxht.linalg.products import Variable, cast_variable, known_by_products
-from jaxht.objectives.objective import Objective, check_products
+from jaxht.linalg.products import Variable, known_by_products
+from jaxht.objectives.objective import Objective, cast_point, check_products
 from jaxht.runner import call_on_device
 from jaxht.subproblems import subproblem
 
@@ -114,14 +114,9 @@ def _prepare(
 ) -> tuple[Any, ...]:
     check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
-    dtype = objective.dtype
     if known_by_products(x):
         check_products(objective)
-    x = cast_variable(x, dtype)
-    if x.shape != objective.shape:
-        raise ValueError(
-            f"x must have shape {objective.shape}, that of the variable; got {x.shape}"
-        )
+    x = cast_point(x, objective)
     real = real_dtype(objective)
     constraint = cast_numbers(constraint.prepare(objective.shape), real)
     step_size = None if step_size is None else as_dtype(step_size, real)

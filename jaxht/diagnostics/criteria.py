@@ -14,9 +14,8 @@ from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.diagnostics._models import likelihood
-from jaxht.linalg.inner_products import check_real
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, cast_point
 from jaxht.runner import Result, Stop
 from jaxht.runner._path import solve_path
 from jaxht.runner._validation import least_of
@@ -53,6 +52,7 @@ def deviance(objective: Objective, x: Array) -> Array:
         2.7726
     """
     model = likelihood(objective)
+    x = cast_point(x, model)
     u = model.linear_predictor(model.predict(x))
     return model.loss.deviance(u, model.y, model.sample_weights)
 
@@ -81,7 +81,9 @@ def aic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
         >>> float(jaxht.criteria.aic(f, jnp.zeros(2)))
         4.0
     """
-    return deviance(objective, x) + 2 * _size(x, size)
+    model = likelihood(objective)
+    x = cast_point(x, model)
+    return deviance(model, x) + 2 * _size(x, size)
 
 
 def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array:
@@ -109,6 +111,7 @@ def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
         -0.6931
     """
     model = likelihood(objective)
+    x = cast_point(x, model)
     return deviance(model, x) + _size(x, size) * jnp.log(_num_observations(model))
 
 
@@ -151,11 +154,12 @@ def ebic(
         >>> round(float(jaxht.criteria.ebic(f, x) - jaxht.criteria.bic(f, x)), 4)  # 2 log 2
         1.3863
     """
-    check_real(objective)
+    model = likelihood(objective)
+    x = cast_point(x, model)
     s = jnp.asarray(_size(x, size) if selected is None else selected, x.dtype)
     m = _num_items(x, items)
     log_binomial = gammaln(m + 1) - gammaln(s + 1) - gammaln(m - s + 1)
-    return bic(objective, x, size=size) + 2 * gamma * log_binomial
+    return bic(model, x, size=size) + 2 * gamma * log_binomial
 
 
 def gic(
@@ -187,6 +191,7 @@ def gic(
         0.1033
     """
     model = likelihood(objective)
+    x = cast_point(x, model)
     price = jnp.log(_num_items(x, items)) * jnp.log(jnp.log(_num_observations(model)))
     return deviance(model, x) + _size(x, size) * price
 

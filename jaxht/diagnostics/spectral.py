@@ -13,7 +13,7 @@ from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.inner_products import real_dtype, real_products, real_vdot
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, cast_point
 
 #: Starts of the power steps: so many coordinate vectors, and as many random vectors.
 NUM_STARTS = 16
@@ -188,7 +188,8 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
         >>> round(float(jaxht.spectral.restricted_condition_number(f, 1)), 2)
         4.0
     """
-    x = jnp.zeros(objective.shape, objective.dtype) if x is None else x
+    zero = jnp.zeros(objective.shape, objective.dtype)
+    x = zero if x is None else cast_point(x, objective)
     product = objective.hessian(x, objective.predict(x))
     diagonal = _diagonal(objective)
     top = largest_sparse_eigenvalue(product, diagonal, s, dtype=objective.dtype)

@@ -25,10 +25,9 @@ from jaxht.exact.relaxation import (
     relax,
 )
 from jaxht.linalg.inner_products import is_complex
-from jaxht.linalg.products import cast_variable
 from jaxht.objectives.dual import check_dual, column_bound, dual_variables
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, cast_point
 from jaxht.runner import Stop, call_on_device, solve
 from jaxht.solvers import DIHT
 
@@ -113,11 +112,11 @@ def certify(
     check_dual(objective)
     if is_complex(objective):
         complex_model = cast(LeastSquares, objective.prepare())
-        x = split_pairs(cast_variable(x, complex_model.dtype))
+        x = split_pairs(cast_point(x, complex_model))
         objective, constraint = as_pairs(complex_model, constraint.prepare(complex_model.shape))
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)
-    x = cast_variable(x, model.dtype)
+    x = cast_point(x, model)
     if solver is None and has_perspective(constraint):
         return call_on_device(
             certify_by_relaxation, model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps

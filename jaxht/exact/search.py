@@ -40,7 +40,7 @@ from jaxht.exact.tree import (
 )
 from jaxht.linalg.full_precision import default_precision
 from jaxht.linalg.inner_products import is_complex
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, check_point
 from jaxht.runner import Result, solve
 
 __all__ = ["branch_and_bound"]
@@ -137,8 +137,9 @@ def branch_and_bound(
     report = _reporter(progress)
     status = None
     has_pairs = is_complex(objective)
-    if has_pairs and x0 is not None:
-        x0 = split_pairs(x0.x if isinstance(x0, Result) else x0)
+    if x0 is not None:
+        x0 = check_point(x0.x if isinstance(x0, Result) else x0, objective, "x0")
+        x0 = split_pairs(x0) if has_pairs else x0
     file = None if checkpoint is None else Path(checkpoint)
     if file is not None and file.is_dir():
         raise ValueError(f"checkpoint must be a file; {str(file)!r} is a folder")

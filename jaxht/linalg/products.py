@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from jaxht._dataclass import as_dtype, cast_numbers, pytree
+from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.inner_products import real_vdot, squares
@@ -28,7 +27,6 @@ __all__ = [
     "Variable",
     "apply_to_columns",
     "apply_weights",
-    "cast_variable",
     "drop_unweighted",
     "known_by_products",
     "multiply",
@@ -172,14 +170,6 @@ class Product(Arithmetic):
 def known_by_products(x: Any) -> bool:
     """Whether a matrix is known by its products alone, and is not an array."""
     return isinstance(x, Arithmetic)
-
-
-def cast_variable(x: Any, dtype: ArrayDType) -> Any:
-    """Cast an array, or factors, to a dtype; a ValueError for a complex array where that is
-    real."""
-    if np.iscomplexobj(x) and jnp.issubdtype(dtype, jnp.floating):
-        raise ValueError("x must be real, as the objective is; got complex numbers")
-    return cast_numbers(x, dtype) if known_by_products(x) else as_dtype(x, dtype)
 
 
 def multiply(matrix: Any, W: Array) -> Array:

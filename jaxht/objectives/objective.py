@@ -3,14 +3,22 @@
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import jax.numpy as jnp
+import numpy as np
 
+from jaxht._checks import check_array, host_array
+from jaxht._dataclass import as_dtype, cast_numbers
+from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType, Numeric
+from jaxht.linalg.inner_products import is_complex
 from jaxht.linalg.operators import SymmetricOperator
+from jaxht.linalg.products import known_by_products
 
 __all__ = [
     "Objective",
     "SumOverSamples",
+    "cast_point",
     "check_least_squares",
+    "check_point",
     "check_products",
     "check_sum",
     "float_dtype",
@@ -149,6 +157,31 @@ class SumOverSamples(Objective, Protocol):
 def float_dtype(dtype: ArrayDType) -> ArrayDType:
     """``dtype``, or the default float for integers."""
     return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
+
+
+def check_point(x: Any, objective: Objective, name: str = "x") -> Any:
+    """x as an array, or in factors; a ValueError unless it is shaped like the variable, and real
+    where that is."""
+    if isinstance(x, list):
+        x = host_array(name, x)
+    if not known_by_products(x):
+        check_array(name, x, f"an array of shape {objective.shape}, such as result.x")
+    if x.shape != objective.shape:
+        raise ValueError(
+            f"{name} must have shape {objective.shape}, that of the variable; got {x.shape}"
+        )
+    if np.iscomplexobj(x) and not is_complex(objective):
+        raise ValueError(f"{name} must be real, like the variable; got {describe(x)}")
+    return x
+
+
+def cast_point(x: Any, objective: Objective, name: str = "x") -> Any:
+    """:func:`check_point`, and x in the dtype of the variable."""
+    x = check_point(x, objective, name)
+    if known_by_products(x):
+        return cast_numbers(x, objective.dtype)
+    x = as_dtype(x, objective.dtype)
+    return x.astype(objective.dtype) if x.dtype == jnp.bool_ else x
 
 
 def check_least_squares(

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_kind, check_scalars, host_array
+from jaxht._checks import check_kind, check_scalars
 from jaxht._dataclass import cast_numbers, pytree, replace
 from jaxht._repr import describe
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint, Support
-from jaxht.linalg.inner_products import is_complex, real_dtype
-from jaxht.linalg.products import Variable, cast_variable
-from jaxht.objectives.objective import Objective, check_products
+from jaxht.linalg.inner_products import real_dtype
+from jaxht.linalg.products import Variable
+from jaxht.objectives.objective import Objective, cast_point, check_products
 from jaxht.runner._default_solver import choose_solver
 from jaxht.runner._result import Result
 from jaxht.runner._stop import Stop
@@ -184,18 +184,7 @@ def _check_start(x0: Any, objective: Objective) -> Start:
         return _check_dense(x0, objective)
     if isinstance(x0, Result):
         x0 = x0.x
-    if isinstance(x0, list):
-        x0 = host_array("x0", x0)
-    if np.iscomplexobj(x0) and not is_complex(objective):
-        raise ValueError(f"x0 must be real, like the variable; got {describe(x0)}")
-    x0 = cast_variable(x0, objective.dtype)
-    if x0.dtype == jnp.bool_:
-        x0 = x0.astype(objective.dtype)
-    if x0.shape != objective.shape:
-        raise ValueError(
-            f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}"
-        )
-    return x0
+    return cast_point(x0, objective, "x0")
 
 
 def _check_dense(x0: str, objective: Any) -> DenseStart:

@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 
 from jaxht._checks import check_kind
-from jaxht._dataclass import as_dtype
 from jaxht._meshes import shard_automatically
 from jaxht._typing import Array
 from jaxht.constraints import Support
@@ -12,7 +11,7 @@ from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.positive_definite import inverse
 from jaxht.linalg.products import apply_weights
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, cast_point
 
 __all__ = ["standard_errors"]
 
@@ -73,7 +72,7 @@ def standard_errors(
     """
     check_kind(objective=objective)
     model = _sum_over_samples(objective) if sandwich else likelihood(objective)
-    x = as_dtype(x, model.dtype)
+    x = cast_point(x, model)
     indices = support.require_indices()
     pred = model.predict(x)
     u = model.linear_predictor(pred)
