@@ -22,6 +22,7 @@ from experiments.zhou2018.judging import (
     long_run,
     one_pass,
     runs,
+    settings_at_an_end,
     sharper,
 )
 
@@ -33,6 +34,10 @@ ENOUGH = Claim(
 )
 
 
+AT_AN_END = Question(
+    "Which settings are the least or the most of their grid, so that better ones may lie beyond?",
+    settings_at_an_end,
+)
 LONG_RUN = Question("Did the long run of FG-HT for $f^*$ converge?", long_run)
 
 
@@ -78,7 +83,7 @@ def several_passes(
         ENOUGH,
     ]
     set_to = settings(data, "50 (Figure 2)", optimum)
-    return Section(heading, config, claims, about, [LONG_RUN], set_to)
+    return Section(heading, config, claims, about, [AT_AN_END, LONG_RUN], set_to)
 
 
 RUNS = (
@@ -127,7 +132,7 @@ PAPER = Paper(
             f"{RUNS} Significantly faster, much fewer: by a factor of {MUCH:g}; about as many: at most {SIMILAR:g} "
             "times as many. News20 is in place of real-sim. Thresholdings are those of the whole budget, as SVRG-HT "
             "spends the first pass on its first gradient. The paper's Appendix E shows the same in more detail.",
-            [LONG_RUN],
+            [AT_AN_END, LONG_RUN],
             settings(
                 Setting(
                     "data and k",

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from xarray import Dataset
 
-from experiments.common.claims import Finding, Judge, Verdict, shown
+from experiments.common.claims import Finding, Judge, Verdict, same, shown
 from experiments.zhou2018.gap_against_cost import NAMES, last, projections_needed
 
 Curves = dict[str, list[Dataset]]  # of every data set the runs of all solvers, by seed
 OURS, OTHERS = ("HSG-HT", "AHSG-HT"), ("FG-HT", "SG-HT", "SVRG-HT")
 MUCH = 2.0  # much fewer, significantly lower: at most half
 SIMILAR = 10.0  # comparable numbers of thresholdings: of the same order of magnitude
+UNUSED = {"growth": 1.0, "momentum": 0.0}  # of solvers without them
 CHECKS = (0.2, 0.5, 1.0)  # where curves are compared, in units of the budget
 
 
@@ -232,6 +233,27 @@ def batches_stay_small(curves: Curves, budget: float) -> Finding:
         )
         conditions += (most < float(of.n)).values.tolist()
     return Finding.of(f"samples in the last batch: {'; '.join(parts)}", *conditions)
+
+
+GRIDS = {"factor": ("η", "factors"), "growth": ("growth", "growth"), "momentum": ("ν", "momentum")}
+
+
+def settings_at_an_end(results: Dataset, config: Any) -> str:
+    """Which of the settings chosen for the largest budget are the least or the most of their
+    grid: the best may lie beyond."""
+    chosen = results.sel(passes=max(config.passes))
+    parts = []
+    for name, solver in product(results.dataset.values, NAMES):
+        of = chosen.sel(dataset=name, solver=solver)
+        for key, (sign, grid) in GRIDS.items():
+            numbers = getattr(config, grid)
+            value = float(of[key])
+            is_chosen = key == "factor" or value != UNUSED[key]
+            ends = [end for end in (min(numbers), max(numbers)) if same(value, end)]
+            if is_chosen and len(numbers) > 1 and ends:
+                unit = "/L" if key == "factor" else ""
+                parts.append(f"{shown(str(name))}: {solver} {sign} = {ends[0]:g}{unit}")
+    return f"{'; '.join(parts)}." if parts else "None."
 
 
 def long_run(results: Dataset, config: Any) -> str:
