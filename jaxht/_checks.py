@@ -16,6 +16,7 @@ from jaxht._repr import describe
 
 __all__ = [
     "check_array",
+    "check_count",
     "check_kind",
     "check_labels",
     "check_scalar",
@@ -78,6 +79,13 @@ def check_scalar(
         raise ValueError(f"{name} must be an integer; got {value}")
     if not (signed or np.all(numbers >= 0)):
         raise ValueError(f"{name} must be at least 0; got {np.min(numbers)}")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise ValueError unless ``value`` is an int, not traced, that is at least ``least``."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or value < least:
+        raise ValueError(f"{name} must be an int of at least {least}; got {describe(value)}")
 
 
 def check_array(name: str, value: Any, expected: str = "an array") -> None:
@@ -164,13 +172,14 @@ _KINDS = {
     "objective": _Kind("an objective", "LeastSquares(A, y)", ("predict", "gradient")),
     "constraint": _Kind("a constraint", "Sparse(k)", ("project", "support_of")),
     "solver": _Kind("a solver", "HTP()", ("init", "step")),
+    "method": _Kind("a method of pruning", "pruning.ALPS()", ("prune",)),
     "stop": _Kind("a Stop", "Stop(max_steps=100)", ("support_patience", "target_value")),
 }
 
 
 def check_kind(**arguments: Any) -> None:
     """Raise ValueError unless arguments are what their names say: objective, constraint, solver,
-    stop.
+    method, stop.
 
     Classes are known by their methods. A solver of None is the one that :func:`jaxht.solve`
     chooses.

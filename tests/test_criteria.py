@@ -277,7 +277,7 @@ def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
 
 @pytest.mark.parametrize("patience", [0, 1.5, "3"])
 def test_patience_is_an_int(patience):
-    with pytest.raises(ValueError, match="patience must be None or an int of at least 1"):
+    with pytest.raises(ValueError, match="patience must be an int of at least 1"):
         criteria.choose_k(
             jaxht.LeastSquares(np.eye(3), np.ones(3), mean=False),
             jaxht.Sparse(1),

@@ -867,7 +867,7 @@ REFUSED = [
     (jaxht.Softmax(A_, Y_, num_classes=3), r"y must hold class ids 0 \.\.\. 2; got \[-1"),
     (jaxht.Softmax(A_, Y_ + 1, num_classes=2), r"y must hold class ids 0 \.\.\. 1"),
     (jaxht.Softmax(A_, Y_ + 0.5, num_classes=3), "y must hold class ids"),
-    (jaxht.Softmax(A_, Y_ + 1, num_classes=1), "num_classes must be a Python int of at least 2"),
+    (jaxht.Softmax(A_, Y_ + 1, num_classes=1), "num_classes must be an int of at least 2"),
     (jaxht.Softmax(A_, Y_[:, None] + 1, num_classes=3), r"y must have shape \(4,\)"),
     (
         jaxht.Softmax(A_, Y_ + 1, np.ones(2), num_classes=3),

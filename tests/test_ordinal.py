@@ -271,7 +271,7 @@ def test_lanes():
         ([0, 1, 2, 1], 3, jaxht.SGHT(0.1), "sum over samples, which the loss of Ordinal couples"),
         ([0, 1, 2, 1], 3, jaxht.DIHT(), "to have a dual; got Ordinal"),
         ([0, 1, 3, 1], 3, jaxht.HTP(), r"y must hold class ids 0 ... 2; got \[0 1 3\]"),
-        ([0, 0, 0, 0], 1, jaxht.HTP(), "num_classes must be a Python int of at least 2; got 1"),
+        ([0, 0, 0, 0], 1, jaxht.HTP(), "num_classes must be an int of at least 2; got 1"),
     ],
 )
 def test_what_cannot_be(y, c, solver, message):

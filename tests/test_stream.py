@@ -534,12 +534,12 @@ BAD = [
     (
         (np.ones((2, 2)),),
         {"chunk_bytes": 0},
-        "chunk_bytes must be an int of at least 1, or None; got 0",
+        "chunk_bytes must be an int of at least 1; got 0",
     ),
     (
         (np.ones((2, 2)),),
         {"chunk_bytes": 1.5},
-        "chunk_bytes must be an int of at least 1, or None; got 1.5",
+        "chunk_bytes must be an int of at least 1; got 1.5",
     ),
     ((np.ones((2, 2)),), {"dtype": np.int32}, "dtype must be float32 or float64; got int32"),
     ((np.ones((2, 2)),), {"on_progress": 1}, "on_progress must be a function or None; got 1"),

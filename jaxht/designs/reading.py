@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import warn_of_rounding
+from jaxht._checks import check_count, warn_of_rounding
 from jaxht._repr import describe
 from jaxht._typing import ArrayDType
 
@@ -528,11 +528,8 @@ def make_reader(
         and all(isinstance(s, int | np.integer) and s > 0 for s in shape)
     ):
         raise ValueError(f"shape must be a pair of ints (n, d), at least 1; got {shape!r}")
-    is_int = isinstance(chunk_bytes, int | np.integer) and not isinstance(chunk_bytes, bool)
-    if chunk_bytes is not None and not (is_int and chunk_bytes >= 1):
-        raise ValueError(
-            f"chunk_bytes must be an int of at least 1, or None; got {describe(chunk_bytes)}"
-        )
+    if chunk_bytes is not None:
+        check_count("chunk_bytes", chunk_bytes)
     if on_progress is not None and not callable(on_progress):
         raise ValueError(f"on_progress must be a function or None; got {describe(on_progress)}")
     rows = find_source(source, shape, dtype)

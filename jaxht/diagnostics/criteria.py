@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from jaxht._checks import check_kind
+from jaxht._checks import check_count, check_kind
 from jaxht._dataclass import integer, pytree
 from jaxht._meshes import shard_automatically
-from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.diagnostics._models import likelihood
@@ -277,8 +276,8 @@ def choose_k(
         3
     """
     check_kind(objective=objective)
-    if patience is not None and not (isinstance(patience, int) and patience >= 1):
-        raise ValueError(f"patience must be None or an int of at least 1; got {describe(patience)}")
+    if patience is not None:
+        check_count("patience", patience)
     objective = objective.prepare()  # once: it puts a sparse matrix in order
     results = solve_path(
         objective, constraint, solver, ks, None, key, stop, both_ways, criterion, patience

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from jaxht._checks import check_kind
+from jaxht._checks import check_count, check_kind
 from jaxht._dataclass import pytree
 from jaxht._meshes import shard_automatically
 from jaxht._typing import Array
@@ -149,7 +149,8 @@ def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int
         G = jax.hessian(value)(zeros).reshape(d, d)
         b = -jax.grad(value)(zeros).ravel()
     batch = min(batch_size, m)
-    batches = np.pad(subsets, ((0, -m % batch), (0, 0)), "edge").reshape(-1, batch, k)
+    filled = np.pad(subsets, ((0, -m % batch), (0, 0)), "edge")
+    batches = filled.reshape(len(filled) // batch, batch, k)
     tolerance = 64 * machine_eps(objective)
 
     def inner(u, v):
@@ -196,7 +197,7 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
         f*, computed in double precision on the host.
 
     Raises:
-        ValueError: for complex numbers.
+        ValueError: for complex numbers, and a k that is no rank.
 
     Cost: ``n d^2 + d^3``.
 
@@ -212,6 +213,7 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
     """
     check_real_array("A", A)
     check_real_array("Y", Y)
+    check_count("k", k, least=0)
     A = np.asarray(A.toarray() if hasattr(A, "toarray") else A, np.float64)
     Y = np.asarray(Y, np.float64)
     n, d = A.shape

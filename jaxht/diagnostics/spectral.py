@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxht._checks import check_count
 from jaxht._loops import while_loop
 from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, ArrayDType, Numeric
@@ -39,7 +41,7 @@ def largest_sparse_eigenvalue(
     Args:
         product: a function v (d,) -> B v (d,), B Hermitian positive semi-definite.
         diagonal: (d,), real, the diagonal of B, or an approximation: it only chooses starts.
-        s: sparsity, an integer >= 1, static or traced.
+        s: sparsity, an integer >= 1, static or traced; more than d count as d.
         rtol: the steps end when no start has increased by more, relative to its value; a scalar,
             traced.
         dtype: of v, real or complex, static. None: that of the diagonal.
@@ -57,6 +59,8 @@ def largest_sparse_eigenvalue(
         >>> round(float(jaxht.spectral.largest_sparse_eigenvalue(lambda v: diagonal * v, diagonal, 2)), 3)
         4.0
     """
+    if isinstance(s, int | np.integer):
+        check_count("s", s)
     (d,) = diagonal.shape
     num_vertices = min(NUM_STARTS, d)
     largest = mask_to_indices(k_largest_mask(diagonal, num_vertices), num_vertices)
@@ -100,7 +104,7 @@ def smallest_sparse_eigenvalue(
     Args:
         product: a function v (d,) -> B v (d,), B Hermitian positive semi-definite.
         diagonal: (d,), real, the diagonal of B, or an approximation: it only chooses starts.
-        s: sparsity, an integer >= 1, static or traced.
+        s: sparsity, an integer >= 1, static or traced; more than d count as d.
         dtype: of v, as in :func:`largest_sparse_eigenvalue`.
 
     Returns:
@@ -138,7 +142,7 @@ def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
 
     Args:
         objective: over vectors.
-        s: sparsity, an integer >= 1, static or traced.
+        s: sparsity, an integer >= 1, static or traced; more than d count as d.
 
     Returns:
         A scalar, an estimate from below: see :func:`largest_sparse_eigenvalue`.
@@ -168,7 +172,7 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
 
     Args:
         objective: over vectors.
-        s: sparsity, an integer >= 1, static or traced.
+        s: sparsity, an integer >= 1, static or traced; more than d count as d.
         x: (d,), the point of the Hessian; None: 0.
 
     Returns:

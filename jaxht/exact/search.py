@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht._checks import check_kind
+from jaxht._checks import check_count, check_kind
 from jaxht._meshes import shard_automatically
 from jaxht._storage import FingerprintError, read_record, write_record
 from jaxht._typing import Array
@@ -132,14 +132,20 @@ def branch_and_bound(
         ('OPTIMAL', [1, 4], True)
     """
     check_kind(objective=objective, constraint=constraint)
-    if num_solutions < 1:
-        raise ValueError(f"num_solutions must be at least 1; got {num_solutions}")
+    check_count("num_solutions", num_solutions)
+    check_count("batch", batch)
+    limits = {"gap_rtol": gap_rtol, "time_limit": time_limit, "within": within, "big_m": big_m}
+    for name, limit in limits.items():
+        if limit is not None and not limit >= 0:
+            raise ValueError(f"{name} must be at least 0; got {limit}")
     report = _reporter(progress)
     status = None
     has_pairs = is_complex(objective)
     if x0 is not None:
-        x0 = check_point(x0.x if isinstance(x0, Result) else x0, objective, "x0")
-        x0 = split_pairs(x0) if has_pairs else x0
+        point = check_point(x0.x if isinstance(x0, Result) else x0, objective, "x0")
+        if not np.all(np.isfinite(point)):
+            raise ValueError("x0 must be finite; got NaN or infinity")
+        x0 = split_pairs(point) if has_pairs else point
     file = None if checkpoint is None else Path(checkpoint)
     if file is not None and file.is_dir():
         raise ValueError(f"checkpoint must be a file; {str(file)!r} is a folder")

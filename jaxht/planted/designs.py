@@ -10,7 +10,7 @@ from jax import Array, lax
 from jax.scipy.fft import idct
 from jax.typing import DTypeLike
 
-from jaxht._checks import known_values
+from jaxht._checks import check_count, known_values
 from jaxht._loops import scan
 from jaxht._typing import Numeric
 from jaxht.designs import LinearOperator, transforms
@@ -495,5 +495,6 @@ def conditioned(
 
 
 def _compute_std(variance: Numeric | None, n: int, dtype: DTypeLike) -> Array:
+    check_count("n", n)
     variance = 1 / n if variance is None else variance
     return jnp.sqrt(as_real(variance, dtype))

@@ -30,6 +30,7 @@ def estimation_error(x: Array, x_true: Array) -> Array:
         >>> float(metrics.estimation_error(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
         5.0
     """
+    _check_one_shape(x=x, x_true=x_true)
     return jnp.linalg.norm(jnp.ravel(x - x_true))
 
 
@@ -95,6 +96,7 @@ def exact_recovery(x: Array, x_true: Array) -> Array:
         >>> bool(metrics.exact_recovery(jnp.array([0.9, 0.1, 0.0]), jnp.array([1.0, 0.0, 0.0])))
         True
     """
+    _check_one_shape(x=x, x_true=x_true)
     truth = jnp.ravel(x_true != 0)
     x = jnp.ravel(x)
     num_true = jnp.sum(truth, dtype=jnp.int32)
@@ -119,6 +121,7 @@ def relaxed_recovery(x: Array, x_true: Array) -> Array:
         >>> bool(metrics.relaxed_recovery(jnp.array([0.1, 0.9]), jnp.array([1.0, 0.0])))
         True
     """
+    _check_one_shape(x=x, x_true=x_true)
     is_covered = (x != 0) | (x_true == 0)
     return jnp.all(is_covered) & _is_finite(x)
 
@@ -205,6 +208,7 @@ def sensitivity(predicted: Array, actual: Array) -> Array:
         >>> float(metrics.sensitivity(jnp.array([True, False, True]), jnp.array([True, True, False])))
         0.5
     """
+    _check_one_shape(predicted=predicted, actual=actual)
     positive = _count(actual)
     return divide_where(positive > 0, _count(predicted & actual), positive, 1)
 
@@ -248,6 +252,7 @@ def matthews_correlation(predicted: Array, actual: Array) -> Array:
         >>> float(metrics.matthews_correlation(jnp.array([True, False]), jnp.array([False, True])))
         -1.0
     """
+    _check_one_shape(predicted=predicted, actual=actual)
     tp = _count(predicted & actual)
     tn = _count(~predicted & ~actual)
     fp = _count(predicted & ~actual)
@@ -307,6 +312,16 @@ def wilson_interval(
     return lower.reshape(s.shape), upper.reshape(s.shape)
 
 
+def _check_one_shape(**arrays: ArrayLike) -> None:
+    """Raise ValueError unless two arrays have one shape: others would be broadcast."""
+    (name, one), (other_name, other) = arrays.items()
+    if jnp.shape(one) != jnp.shape(other):
+        raise ValueError(
+            f"{name} and {other_name} must have one shape; got {jnp.shape(one)} and "
+            f"{jnp.shape(other)}"
+        )
+
+
 class _SupportCount(NamedTuple):
     """How many entries are in both supports, in that of x, and in that of x_true."""
 
@@ -317,6 +332,7 @@ class _SupportCount(NamedTuple):
 
 def _count_support(x: Array, x_true: Array) -> _SupportCount:
     """Count, with no hits where x is not finite, and one of each where both supports are empty."""
+    _check_one_shape(x=x, x_true=x_true)
     found = x != 0
     true = x_true != 0
     both_empty = ~jnp.any(found | true)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxht._checks import check_kind
 from jaxht._programs import bounded_jit
 from jaxht._typing import Array, ArrayTree
 from jaxht.pruning.inputs import (
@@ -77,6 +78,7 @@ def budgets(
     fractions = [float(fraction) for fraction in fractions]
     _check(k, loss, fractions)
     batches = list_batches(batches)
+    check_kind(method=method)
     axes = layer_axes(apply, params, batches[0])
     grams = gram_matrices(apply, params, batches)
     names = parameter_names(params)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxht._checks import check_kind
 from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.pruning.alps import ALPS
 from jaxht.pruning.inputs import (
@@ -106,6 +107,7 @@ def prune_model(
         >>> int(jnp.sum(pruned.params["out"] != 0)), pruned.layers[0].name
         (4, "['out']")
     """
+    check_kind(method=method)
     batches = list_batches(batches)
     axes = layer_axes(apply, params, batches[0])
     wanted = k if isinstance(k, Mapping) else dict.fromkeys(axes, k)

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from jaxht._checks import check_kind
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.normal_equations import ratio
@@ -56,6 +57,7 @@ def prune_layer(
         >>> pruned.mask.reshape(2, 4, 3).sum(axis=1).tolist()
         [[2, 2, 2], [2, 2, 2]]
     """
+    check_kind(method=method)
     layer = make_layer(weights, gram, k, scope)
     found, mask = method.prune(layer)
     found = jnp.where(mask, found, 0)

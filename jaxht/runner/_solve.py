@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._checks import check_kind, known_values
+from jaxht._checks import check_count, check_kind, known_values
 from jaxht._dataclass import replace
 from jaxht._loops import cond_of_lanes, scan
 from jaxht._meshes import shard_automatically
@@ -190,8 +190,7 @@ def trace(
         >>> values.tolist()
         [15.0, 2.5, 2.5]
     """
-    if not (isinstance(num_steps, int | np.integer) and num_steps >= 0):
-        raise ValueError(f"num_steps must be a Python int of at least 0; got {num_steps!r}")
+    check_count("num_steps", num_steps, least=0)
     check_kind(stop=stop)
     if stop.max_steps is None:
         stop = replace(stop, max_steps=num_steps)

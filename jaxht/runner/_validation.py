@@ -106,9 +106,21 @@ def validate(
         2
     """
     problem, ks, _, key = prepare_path(train, constraint, solver, ks, None, key, stop)
+    held_out = _prepare_held_out(held_out, problem)
     options = Options(own_limit=stop.max_steps is None, side_by_side=True)
     program = compile_for(None, validate_prepared, "options")
-    return call_on_device(program, problem, held_out.prepare(), ks, key, options=options)
+    return call_on_device(program, problem, held_out, ks, key, options=options)
+
+
+def _prepare_held_out(held_out: Objective, problem: Problem) -> Any:
+    """The held-out objective, prepared, whose variable is that of the problem."""
+    held_out = held_out.prepare()
+    shape = problem.objective.shape
+    if held_out.shape != shape:
+        raise ValueError(
+            f"held_out must have a variable of shape {shape}, as train has; got {held_out.shape}"
+        )
+    return held_out
 
 
 def validate_prepared(
@@ -221,7 +233,7 @@ def _validate_padded(
         train, held_out = split(fold)
         problem, known, _, key = prepare_path(train, constraint, solver, ks, None, key, stop)
         padding = pad_problem(problem, None, shares=constraint.k_max is None, pads=True)
-        held_out = pad_objective(held_out.prepare())
+        held_out = pad_objective(_prepare_held_out(held_out, problem))
         if padding.shape is None or held_out is None:
             return None
         if math.prod(padding.shape) * num_folds > MAX_ENTRIES_OF_FOLDS:

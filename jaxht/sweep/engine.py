@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from jaxht._checks import check_count
 from jaxht._repr import describe
 from jaxht.linalg.full_precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
@@ -186,9 +187,7 @@ def run(
     optional = {"workers": workers, "max_lanes": max_lanes, "memory": memory}
     given = {name: number for name, number in optional.items() if number is not None}
     for name, number in {"num_trials": num_trials, "num_tasks": num_tasks, **given}.items():
-        is_integer = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        if not is_integer or number < 1:
-            raise ValueError(f"{name} must be an integer of at least 1; got {number}")
+        check_count(name, number)
     if num_trials >= 2**31:
         raise ValueError(f"num_trials must be below 2^31; got {num_trials}")
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_kind, known_values
+from jaxht._checks import check_count, check_kind, known_values
 from jaxht._dataclass import pytree
 from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
@@ -130,6 +130,7 @@ def stability_selection(
         ([3, 7], True)
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
+    check_count("num_pairs", num_pairs)
     model = linear_model(objective, REQUIREMENT)
     n = model.num_samples
     dtype = model.sample_weights.dtype
@@ -233,6 +234,7 @@ def bootstrap(
         ([3, 7], True)
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
+    check_count("num_resamples", num_resamples)
     model = linear_model(objective, REQUIREMENT)
     n = model.num_samples
     dtype = model.sample_weights.dtype

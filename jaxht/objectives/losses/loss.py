@@ -5,7 +5,7 @@ from typing import ClassVar, Protocol, Self, runtime_checkable
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import known_values
+from jaxht._checks import check_count, known_values
 from jaxht._typing import Array, Numeric
 
 
@@ -168,8 +168,7 @@ def squared_distance(u: Array, y: Array) -> Array:
 
 def check_class_ids(y: Array, num_classes: int) -> None:
     """Raise ValueError for targets other than 0 ... num_classes - 1, as far as they are known."""
-    if not isinstance(num_classes, int) or num_classes < 2:
-        raise ValueError(f"num_classes must be a Python int of at least 2; got {num_classes!r}")
+    check_count("num_classes", num_classes, least=2)
     ids = known_values(y)
     if ids is not None and not np.all(np.isin(ids, np.arange(num_classes))):
         raise ValueError(f"y must hold class ids 0 ... {num_classes - 1}; got {np.unique(ids)[:5]}")

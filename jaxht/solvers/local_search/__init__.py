@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
 
+from jaxht._checks import check_count
 from jaxht._dataclass import integer, pytree, static
-from jaxht._repr import describe
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import check_selection
 from jaxht.solvers.iterate import Info, Iterate, evaluate
@@ -188,9 +188,7 @@ class LocalSearch(Solver):
 
     def _check(self) -> None:
         for name in ("num_starts", "num_candidates"):
-            number = getattr(self, name)
-            if not (isinstance(number, int) and number >= 1):
-                raise ValueError(f"{name} must be an int of at least 1; got {describe(number)}")
+            check_count(name, getattr(self, name))
 
     def _choose_search(self, problem: Subproblem) -> Search:
         if problem.is_quadratic:
