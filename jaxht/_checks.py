@@ -44,14 +44,14 @@ def check_scalars(
             continue
         name = f"{type(node).__name__}.{field.name}"
         shape = shapes.get(field.name, ())
-        check_scalar(name, value, signed=field.signed, integral=field.integer, shape=shape)
+        check_scalar(name, value, least=field.least, integral=field.integer, shape=shape)
 
 
 def check_scalar(
     name: str,
     value: Any,
     *,
-    signed: bool = False,
+    least: float = 0,
     integral: bool = False,
     shape: tuple[int, ...] = (),
 ) -> None:
@@ -59,8 +59,8 @@ def check_scalar(
     known."""
     is_python_number = type(value) is int or (type(value) is float and not integral)
     if is_python_number:  # the common case, which takes no array
-        if not (signed or value >= 0):
-            raise ValueError(f"{name} must be at least 0; got {value}")
+        if not value >= least:
+            raise ValueError(f"{name} must be at least {least}; got {value}")
         return
     is_table = hasattr(value, "to_numpy")  # of pandas and its like
     if is_table or isinstance(value, str | bytes | list | tuple):
@@ -77,8 +77,8 @@ def check_scalar(
     numbers = np.asarray(value)
     if integral and numbers.dtype.kind == "f":
         raise ValueError(f"{name} must be an integer; got {value}")
-    if not (signed or np.all(numbers >= 0)):
-        raise ValueError(f"{name} must be at least 0; got {np.min(numbers)}")
+    if not np.all(numbers >= least):
+        raise ValueError(f"{name} must be at least {least}; got {np.min(numbers)}")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:

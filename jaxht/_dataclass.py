@@ -17,12 +17,12 @@ __all__ = [
     "HOST_NUMBERS",
     "PYTREES",
     "as_dtype",
+    "at_least",
     "cast_numbers",
     "integer",
     "mixed",
     "pytree",
     "replace",
-    "signed",
     "static",
     "traced_fields",
 ]
@@ -57,11 +57,12 @@ def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     return dataclasses.field(default=default, metadata={"static": True}, **options)
 
 
-def integer(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+def integer(default: Any = dataclasses.MISSING, *, least: int = 0, **options: Any) -> Any:
     """Declare a traced field whose numbers are cast to int32 instead of the objective's dtype.
 
     Args:
         default, **options: as of :func:`static`.
+        least: what :func:`jaxht.solve` refuses smaller numbers than.
 
     Returns:
         A field for a class decorated with :func:`pytree`.
@@ -71,7 +72,27 @@ def integer(default: Any = dataclasses.MISSING, **options: Any) -> Any:
         >>> dict(integer(default=10).metadata)
         {'integer': True}
     """
-    return dataclasses.field(default=default, metadata={"integer": True}, **options)
+    metadata = {"integer": True, "least": least} if least else {"integer": True}
+    return dataclasses.field(default=default, metadata=metadata, **options)
+
+
+def at_least(least: float, default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a traced field whose numbers :func:`jaxht.solve` refuses below ``least``; others are
+    refused below 0.
+
+    Args:
+        least: a number.
+        default, **options: as of :func:`static`.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> from jaxht.extend import at_least
+        >>> dict(at_least(1.0, default=1.1).metadata)
+        {'least': 1.0}
+    """
+    return dataclasses.field(default=default, metadata={"least": least}, **options)
 
 
 def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
@@ -92,26 +113,9 @@ def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     return dataclasses.field(default=default, metadata={"mixed": True}, **options)
 
 
-def signed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    """Declare a traced field of a solver that may be negative; :func:`jaxht.solve` refuses numbers
-    below 0 in others.
-
-    Args:
-        default, **options: as of :func:`static`.
-
-    Returns:
-        A field for a class decorated with :func:`pytree`.
-
-    Example:
-        >>> from jaxht.extend import signed
-        >>> dict(signed(default=-1.0).metadata)
-        {'signed': True}
-    """
-    return dataclasses.field(default=default, metadata={"signed": True}, **options)
-
-
 @dataclass_transform(
-    frozen_default=True, field_specifiers=(dataclasses.field, static, integer, mixed, signed)
+    frozen_default=True,
+    field_specifiers=(dataclasses.field, static, integer, at_least, mixed),
 )
 def pytree(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass registered with JAX; every field not declared :func:`static`
@@ -179,23 +183,25 @@ def replace(node: T, **changes: Any) -> T:
 
 
 class TracedField(NamedTuple):
-    """The name of a traced field, and whether its numbers are integers, of any kind, or signed."""
+    """The name of a traced field, whether its numbers are integers or of any kind, and the least
+    that they may be."""
 
     name: str
     integer: bool
     mixed: bool
-    signed: bool
+    least: float
 
 
 @functools.cache
 def traced_fields(cls: Any) -> list[TracedField]:
     """The traced fields of a class."""
-    kinds = TracedField._fields[1:]
-    return [
-        TracedField(field.name, *(kind in field.metadata for kind in kinds))
-        for field in dataclasses.fields(cls)
-        if "static" not in field.metadata
-    ]
+    found = []
+    for field in dataclasses.fields(cls):
+        kind = field.metadata
+        if "static" not in kind:
+            least = kind.get("least", 0)
+            found.append(TracedField(field.name, "integer" in kind, "mixed" in kind, least))
+    return found
 
 
 # Tuples, as a union of types is made anew wherever it is written.

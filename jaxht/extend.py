@@ -19,7 +19,7 @@
   :class:`Carry`, :func:`finish`.
 """
 
-from jaxht._dataclass import integer, mixed, pytree, signed, static
+from jaxht._dataclass import integer, mixed, pytree, static
 from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, check_selection
 from jaxht.designs import Design
 from jaxht.linalg.lanes import lane_by_lane
@@ -70,7 +70,6 @@ __all__ = [
     "pytree",
     "refit",
     "run_updates",
-    "signed",
     "start",
     "static",
     "subproblem",

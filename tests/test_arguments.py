@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import jaxht
-from jaxht import Sparse, ensembles, inference, metrics, pruning, spectral
+from jaxht import Sparse, criteria, ensembles, inference, metrics, pruning, spectral
 
 A = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
 Y = A[:, 1] - A[:, 4]
@@ -24,6 +24,51 @@ CALLS = {
             lambda _: (F, jaxht.LeastSquares(A[:, :5], Y)), np.arange(3), Sparse(), HTP, ks=[1, 2]
         ),
     ),
+    "a number of folds": (
+        "folds must be arrays with the folds along their first axes.* got 3",
+        lambda: jaxht.cross_validate(lambda _: (F, F), 3, Sparse(), HTP, ks=[1, 2]),
+    ),
+    "a split into one objective": (
+        r"split must return \(train, held_out\), two objectives; got LeastSquares",
+        lambda: jaxht.cross_validate(lambda _: F, np.arange(3), Sparse(), HTP, ks=[1, 2]),
+    ),
+    "objectives for a split": (
+        "split must be a function of a fold; got LeastSquares",
+        lambda: jaxht.cross_validate(F, np.arange(3), Sparse(), HTP, ks=[1, 2]),
+    ),
+    "a name for a criterion": (
+        "criterion must be a function such as jaxht.criteria.bic; got 'bic'",
+        lambda: criteria.choose_k(F, Sparse(), HTP, ks=[1, 2], criterion="bic"),
+    ),
+    "a mask for a support": (
+        r"support must be a Support, result.support; got bool\[8\]",
+        lambda: inference.standard_errors(F, np.ones(8, bool), np.zeros(8, np.float32)),
+    ),
+    "variances below 0": (
+        "the diagonal of S, variances, must be at least 0; got -1",
+        lambda: jaxht.solve(
+            jaxht.GaussianPrecision(-np.eye(4, dtype=np.float32)), jaxht.Edges(2), HTP
+        ),
+    ),
+    "no columns": (
+        "num_columns must be an int of at least 1; got 0",
+        lambda: jaxht.Moments.zero(0),
+    ),
+    **{
+        f"{name} of {type(solver).__name__}": (
+            rf".*{name} must be .*at least 1; got 0",
+            lambda solver=solver: jaxht.solve(F, Sparse(2), solver, key=KEY),
+        )
+        for solver, name in (
+            (jaxht.HTSVRG(inner_steps=0), "inner_steps"),
+            (jaxht.HTSAGA(inner_steps=0), "inner_steps"),
+            (jaxht.SGHT(inner_steps=0), "inner_steps"),
+            (jaxht.SDIHT(inner_steps=0), "inner_steps"),
+            (jaxht.HSGHT(batch_size=0), "batch_size"),
+            (jaxht.HSGHT(batch_growth=0.5), "batch_growth"),
+            (jaxht.ARHT(num_cores=0), "num_cores"),
+        )
+    },
     "no pairs": (
         "num_pairs must be an int of at least 1; got 0",
         lambda: inference.stability_selection(F, Sparse(2), HTP, key=KEY, num_pairs=0),

@@ -357,7 +357,7 @@ WRONG = {
         None,
     ),
     "growth": (
-        r"HSGHT.batch_growth must be at least 0; got -1",
+        r"HSGHT.batch_growth must be at least 1; got -1",
         jaxht.HSGHT(0.1, batch_growth=-1.0),
         None,
     ),

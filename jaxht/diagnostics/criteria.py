@@ -10,6 +10,7 @@ from jax.scipy.special import gammaln
 from jaxht._checks import check_count, check_kind
 from jaxht._dataclass import integer, pytree
 from jaxht._meshes import shard_automatically
+from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.diagnostics._models import likelihood
@@ -276,6 +277,10 @@ def choose_k(
         3
     """
     check_kind(objective=objective)
+    if not callable(criterion):
+        raise ValueError(
+            f"criterion must be a function such as jaxht.criteria.bic; got {describe(criterion)}"
+        )
     if patience is not None:
         check_count("patience", patience)
     objective = objective.prepare()  # once: it puts a sparse matrix in order

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._checks import check_array, check_scalars, known_values, warn_of_rounding
+from jaxht._checks import check_array, check_count, check_scalars, known_values, warn_of_rounding
 from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Leaf, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
@@ -281,6 +281,7 @@ class Moments:
             num_outputs: c, static; None for y of one axis.
             dtype: float32 or float64; None for the default float.
         """
+        check_count("num_columns", num_columns)
         outputs = () if num_outputs is None else (num_outputs,)
         dtype = jnp.result_type(float) if dtype is None else dtype
         sums = (

@@ -139,6 +139,11 @@ def check_covariance(S: Array, lower: Any, upper: Any) -> None:
         asymmetry = np.abs(entries - entries.T)
         if np.any(asymmetry > 1e-4 * np.max(np.abs(entries), initial=0)):
             raise ValueError("S must be symmetric, such as X.T @ X / n")
+        least = float(np.min(np.diagonal(entries), initial=0))
+        if least < 0:
+            raise ValueError(
+                f"the diagonal of S, variances, must be at least 0; got {least:.3g}: S is X.T @ X / n"
+            )
     for name, bound in (("lower", lower), ("upper", upper)):
         value = None if jnp.ndim(bound) else known_values(bound)
         is_negative = value is not None and value < 0

@@ -1,8 +1,9 @@
 """Limits and tolerances of a run."""
 
+import math
 from typing import Any
 
-from jaxht._dataclass import integer, pytree, signed
+from jaxht._dataclass import at_least, integer, pytree
 from jaxht._typing import Numeric
 
 __all__ = ["Stop"]
@@ -39,5 +40,5 @@ class Stop:
     max_steps: Any = integer(default=None)
     rtol: Any = None
     support_patience: Numeric | None = integer(default=None)
-    target_value: Numeric | None = signed(default=None)
+    target_value: Numeric | None = at_least(-math.inf, default=None)
     gap_rtol: Numeric | None = None

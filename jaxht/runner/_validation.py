@@ -12,6 +12,7 @@ from jaxht._checks import check_labels, known_values
 from jaxht._dataclass import integer, pytree, replace
 from jaxht._meshes import shard_automatically
 from jaxht._programs import bounded_jit
+from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.inner_products import real_dtype
@@ -112,6 +113,22 @@ def validate(
     return call_on_device(program, problem, held_out, ks, key, options=options)
 
 
+def _checked_split(split: Callable[[Any], Any]) -> Callable[[Any], tuple[Objective, Objective]]:
+    """A split whose value is a pair of objectives, or a ValueError."""
+    if not callable(split):
+        raise ValueError(f"split must be a function of a fold; got {describe(split)}")
+
+    def checked(fold):
+        pair = split(fold)
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise ValueError(
+                f"split must return (train, held_out), two objectives; got {describe(pair)}"
+            )
+        return tuple(pair)
+
+    return checked
+
+
 def _prepare_held_out(held_out: Objective, problem: Problem) -> Any:
     """The held-out objective, prepared, whose variable is that of the problem."""
     held_out = held_out.prepare()
@@ -185,7 +202,12 @@ def cross_validate(
         >>> int(choice.k), choice.losses.shape
         (2, (3, 3))
     """
-
+    split = _checked_split(split)
+    if not jax.tree.leaves(folds) or any(jnp.ndim(leaf) == 0 for leaf in jax.tree.leaves(folds)):
+        raise ValueError(
+            f"folds must be arrays with the folds along their first axes, such as jaxht.folds(...); "
+            f"got {describe(folds)}"
+        )
     found = _validate_padded(split, folds, constraint, solver, ks, key, stop)
     if found is not None:
         return found

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
 
-from jaxht._dataclass import integer, pytree, signed, static
+from jaxht._checks import check_count
+from jaxht._dataclass import at_least, integer, pytree, static
 from jaxht._loops import cond_of_lanes
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
@@ -141,7 +142,7 @@ class ARHT(Solver):
     progress: Numeric = 1e-3
     core_steps: Numeric | None = integer(default=None)
     rho: Numeric | None = None
-    lower: Numeric = signed(default=0.0)
+    lower: Numeric = at_least(-math.inf, default=0.0)
 
     needs_key = True
     takes_complex = True
@@ -171,6 +172,7 @@ class ARHT(Solver):
     ) -> Step[ARHTState]:
         """The cores on the support of x0, and the first guess."""
         check_selection(constraint, exchanges=True)
+        check_count("num_cores", self.num_cores)
         # Where nothing is better than x0, x0 minimises f on its support.
         iterate = evaluate(objective, x0)
         rho = self.rho

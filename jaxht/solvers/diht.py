@@ -220,7 +220,7 @@ class DIHT(DualAscent):
 
     step_size: Numeric | None = None
     diminishing: bool = static(default=False)
-    inner_steps: Numeric = integer(default=10)
+    inner_steps: Numeric = integer(default=10, least=1)
     debias: bool = static(default=True)
 
     def init(
@@ -307,7 +307,7 @@ class SDIHT(DualAscent):
     step_size: Numeric | None = None
     diminishing: bool = static(default=False)
     batch_size: int = static(default=1)
-    inner_steps: Numeric | None = integer(default=None)
+    inner_steps: Numeric | None = integer(default=None, least=1)
     debias: bool = static(default=True)
 
     needs_key = True

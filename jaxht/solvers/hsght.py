@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._dataclass import integer, pytree
+from jaxht._dataclass import at_least, integer, pytree
 from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
@@ -86,9 +86,9 @@ class HSGHT(Solver):
 
     step_size: Numeric | None = None
     momentum: Numeric | None = None
-    batch_size: Numeric = integer(default=1)
-    batch_growth: Numeric = 1.1
-    inner_steps: Numeric | None = integer(default=None)
+    batch_size: Numeric = integer(default=1, least=1)
+    batch_growth: Numeric = at_least(1, default=1.1)
+    inner_steps: Numeric | None = integer(default=None, least=1)
 
     fixed_point_test = True  # once the batch is all samples
     needs_key = True

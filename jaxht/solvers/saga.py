@@ -76,7 +76,7 @@ class HTSAGA(Solver):
 
     step_size: Numeric | None = None
     batch_size: int = static(default=1)
-    inner_steps: Numeric | None = integer(default=None)
+    inner_steps: Numeric | None = integer(default=None, least=1)
     replace: bool = static(default=True)
 
     needs_key = True

@@ -61,7 +61,7 @@ class SGHT(Solver):
 
     step_size: Numeric | None = None
     batch_size: int = static(default=1)
-    inner_steps: Numeric | None = integer(default=None)
+    inner_steps: Numeric | None = integer(default=None, least=1)
     replace: bool = static(default=True)
 
     needs_entries = False

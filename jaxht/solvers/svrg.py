@@ -131,7 +131,7 @@ class HTSVRG(VarianceReduction):
     """
 
     step_size: Numeric | None = None
-    inner_steps: Numeric | None = integer(default=None)
+    inner_steps: Numeric | None = integer(default=None, least=1)
     batch_size: int = static(default=1)
     radius: Numeric | None = None
     snapshot: str = static(default="random")
@@ -166,7 +166,7 @@ class SVRGHT(VarianceReduction):
     """
 
     step_size: Numeric | None = None
-    inner_steps: Numeric | None = integer(default=None)
+    inner_steps: Numeric | None = integer(default=None, least=1)
     batch_size: int = static(default=1)
     replace: bool = static(default=True, kw_only=True)
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 from jaxht._checks import check_kind
 from jaxht._meshes import shard_automatically
+from jaxht._repr import describe
 from jaxht._typing import Array
 from jaxht.constraints import Support
 from jaxht.diagnostics._models import likelihood, linear_model, refuse
@@ -71,6 +72,8 @@ def standard_errors(
         [0.5774, 0.0]
     """
     check_kind(objective=objective)
+    if not isinstance(support, Support):
+        raise ValueError(f"support must be a Support, result.support; got {describe(support)}")
     model = _sum_over_samples(objective) if sandwich else likelihood(objective)
     x = cast_point(x, model)
     indices = support.require_indices()
