@@ -30,7 +30,7 @@ def differentiate(problem: Problem, result: Any) -> Any:
     solver's ``local_objective``, and all derivatives are NaN where it has none.
 
     Args:
-        problem: with derivatives.
+        problem: that was solved, whose numbers may have tangents.
         result: a :class:`jaxht.Result` that was found without derivatives.
 
     Cost: nothing, unless derivatives are asked for; then a system with the Hessian, and two

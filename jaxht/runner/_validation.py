@@ -113,8 +113,8 @@ def validate(
     return call_on_device(program, problem, held_out, ks, key, options=options)
 
 
-def _checked_split(split: Callable[[Any], Any]) -> Callable[[Any], tuple[Objective, Objective]]:
-    """A split whose value is a pair of objectives, or a ValueError."""
+def _check_split(split: Callable[[Any], Any]) -> Callable[[Any], tuple[Objective, Objective]]:
+    """The split, with a ValueError where it is no function or its value no pair of objectives."""
     if not callable(split):
         raise ValueError(f"split must be a function of a fold; got {describe(split)}")
 
@@ -202,7 +202,7 @@ def cross_validate(
         >>> int(choice.k), choice.losses.shape
         (2, (3, 3))
     """
-    split = _checked_split(split)
+    split = _check_split(split)
     if not jax.tree.leaves(folds) or any(jnp.ndim(leaf) == 0 for leaf in jax.tree.leaves(folds)):
         raise ValueError(
             f"folds must be arrays with the folds along their first axes, such as jaxht.folds(...); "
