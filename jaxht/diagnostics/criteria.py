@@ -51,8 +51,7 @@ def deviance(objective: Objective, x: Array) -> Array:
         >>> round(float(jaxht.criteria.deviance(f, jnp.zeros(2))), 4)  # 2 log 2 for each sample
         2.7726
     """
-    model = likelihood(objective)
-    x = cast_point(x, model)
+    model, x = _model_and_point(objective, x)
     u = model.linear_predictor(model.predict(x))
     return model.loss.deviance(u, model.y, model.sample_weights)
 
@@ -81,8 +80,7 @@ def aic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
         >>> float(jaxht.criteria.aic(f, jnp.zeros(2)))
         4.0
     """
-    model = likelihood(objective)
-    x = cast_point(x, model)
+    model, x = _model_and_point(objective, x)
     return deviance(model, x) + 2 * _size(x, size)
 
 
@@ -110,8 +108,7 @@ def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
         >>> round(float(jaxht.criteria.bic(f, jnp.array([3.0, 0.0]))), 4)  # 2 log(1/2) + log 2
         -0.6931
     """
-    model = likelihood(objective)
-    x = cast_point(x, model)
+    model, x = _model_and_point(objective, x)
     return deviance(model, x) + _size(x, size) * jnp.log(_num_observations(model))
 
 
@@ -154,8 +151,7 @@ def ebic(
         >>> round(float(jaxht.criteria.ebic(f, x) - jaxht.criteria.bic(f, x)), 4)  # 2 log 2
         1.3863
     """
-    model = likelihood(objective)
-    x = cast_point(x, model)
+    model, x = _model_and_point(objective, x)
     s = jnp.asarray(_size(x, size) if selected is None else selected, x.dtype)
     m = _num_items(x, items)
     log_binomial = gammaln(m + 1) - gammaln(s + 1) - gammaln(m - s + 1)
@@ -190,10 +186,15 @@ def gic(
         >>> round(float(jaxht.criteria.gic(f, x) - jaxht.criteria.deviance(f, x)), 4)
         0.1033
     """
-    model = likelihood(objective)
-    x = cast_point(x, model)
+    model, x = _model_and_point(objective, x)
     price = jnp.log(_num_items(x, items)) * jnp.log(jnp.log(_num_observations(model)))
     return deviance(model, x) + _size(x, size) * price
+
+
+def _model_and_point(objective: Objective, x: Any) -> tuple[LinearModel, Array]:
+    """The likelihood, prepared, and x in its dtype."""
+    model = likelihood(objective)
+    return model, cast_point(x, model)
 
 
 def _num_observations(model: LinearModel) -> Array:

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht._checks import check_count, check_kind
+from jaxht._checks import check_count, check_kind, check_scalar
 from jaxht._meshes import shard_automatically
 from jaxht._storage import FingerprintError, read_record, write_record
 from jaxht._typing import Array
@@ -136,8 +136,8 @@ def branch_and_bound(
     check_count("batch", batch)
     limits = {"gap_rtol": gap_rtol, "time_limit": time_limit, "within": within, "big_m": big_m}
     for name, limit in limits.items():
-        if limit is not None and not limit >= 0:
-            raise ValueError(f"{name} must be at least 0; got {limit}")
+        if limit is not None:
+            check_scalar(name, limit)
     report = _reporter(progress)
     status = None
     has_pairs = is_complex(objective)

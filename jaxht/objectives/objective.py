@@ -18,6 +18,7 @@ __all__ = [
     "SumOverSamples",
     "cast_point",
     "check_least_squares",
+    "check_linear_model",
     "check_point",
     "check_products",
     "check_sum",
