@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from scipy import optimize
+from scipy import optimize, special
 
 import jaxht
 from jaxht import Status, Support
@@ -618,6 +618,55 @@ def test_what_has_no_minimiser_is_told_from_what_has_one(name, dtype):
                 assert f.value(least.x, least.pred) <= 0.02 * at_zero
             assert np.max(np.abs(least.x)) < 1e6
             assert fit(noisy)[0].converged
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+def test_with_a_ridge_there_is_a_minimiser_however_small_the_ridge(form, dtype):
+    """It is reached, or the refit says that it is not: where the ridge is below rounding."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(60, 3)).astype(dtype)
+    y = np.sign(A @ [2, -3, 1]).astype(dtype)
+    ridges = 10.0 ** -np.arange(2, 31, 2)
+    with x64(dtype == np.float64):
+        support = Support(np.ones(3, bool), k_max=3)
+        design = jaxht.design(form(A))
+
+        @quick
+        @jax.vmap
+        def fit(l2):
+            f = jaxht.Logistic(design, y, l2).prepare()
+            return refit(f, support, jnp.zeros(3, dtype))
+
+        found = fit(ridges.astype(dtype))
+    assert np.all(found.status != RefitStatus.NO_MINIMISER)
+    assert np.sum(found.converged) >= 5
+    assert found.converged.tolist() == sorted(found.converged.tolist(), reverse=True)
+    A, y = A.astype(float), y.astype(float)
+    for l2, x in zip(ridges[found.converged], found.x[found.converged].astype(float), strict=True):
+        p = special.expit(-y * (A @ x))
+        gradient = -A.T @ (y * p) / 60 + l2 * x
+        hessian = (A.T * (p * (1 - p))) @ A / 60 + l2 * np.eye(3)
+        step = np.linalg.solve(hessian, gradient)
+        np.testing.assert_allclose(step, 0, atol=1e-3 * np.max(np.abs(x)))
+
+
+def test_collinear_columns_with_a_ridge_are_not_without_a_minimiser():
+    """Steps along differences of columns change predictions but not f, in float32."""
+
+    @quick
+    @jax.vmap
+    def fit(key):
+        a, b, c = jax.random.split(key, 3)
+        factors = jax.random.normal(a, (60, 4))
+        A = factors @ jax.random.normal(b, (4, 12)) + 1e-3 * jax.random.normal(c, (60, 12))
+        y = jnp.sign(factors[:, 0] + 0.3 * jax.random.normal(b, (60,)))
+        f = jaxht.Logistic(A / A.std(0), y, 1e-7, 2.0)
+        return jaxht.solve(f, jaxht.Sparse(12), jaxht.HTP())
+
+    status = fit(jax.random.split(jax.random.key(0), 100)).status
+    assert np.all(status != Status.NO_MINIMISER)
+    assert np.mean(status == Status.SUPPORT_STABLE) >= 0.95
 
 
 @pytest.mark.parametrize("solver", [None, jaxht.OMP(), jaxht.HTP()], ids=["default", "OMP", "HTP"])

@@ -360,11 +360,16 @@ class FunctionOfCoordinates:
     ridge: Array
     diagonal: Array
 
-    @property
-    def is_coercive(self) -> bool:
-        """Whether the loss of a linear model is."""
+    def is_coercive(self, inside: Array) -> Any:
+        """Whether the loss of a linear model is, or each coordinate has a ridge."""
         f: Any = self.objective
-        return f.is_linear_model and f.loss.is_coercive
+        if not f.is_linear_model:
+            return False
+        if f.loss.is_coercive:
+            return True
+        penalty = jnp.broadcast_to(f.penalty + self.ridge, f.shape)
+        unridged = self.support.diagonal(jnp.where(penalty > 0, 0, 1).astype(penalty.dtype))
+        return jnp.all(jnp.where(inside, unridged == 0, True))
 
     @property
     def is_positive(self) -> bool:

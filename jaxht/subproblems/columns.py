@@ -144,10 +144,10 @@ class GatheredModel:
 
     model: LinearModel
 
-    @property
-    def is_coercive(self) -> bool:
-        """Whether the loss is."""
-        return self.model.loss.is_coercive
+    def is_coercive(self, inside: Array) -> Any:
+        """Whether the loss is, or each coordinate has a ridge."""
+        ridged = jnp.where(inside, self.model.penalty > 0, True)
+        return self.model.loss.is_coercive or jnp.all(ridged)
 
     @property
     def is_positive(self) -> bool:

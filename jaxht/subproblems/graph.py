@@ -237,7 +237,10 @@ class CovarianceSelection:
     enough: Array  # of f above its minimum, relative: no step is needed that decreases it by less
 
     is_positive = False
-    is_coercive = False
+
+    def is_coercive(self, inside: Array) -> bool:
+        """Not on every pattern."""
+        return False
 
     def predict(self, w: Array) -> Array:
         """W."""

@@ -101,9 +101,9 @@ class SmoothFunction(Protocol):
 class CoordinateFunction(SmoothFunction, Protocol):
     """A function that is to be minimised, whose predictions are linear in w."""
 
-    @property
-    def is_coercive(self) -> bool:
-        """Whether it has a minimiser on every support: none is looked for far away."""
+    def is_coercive(self, inside: Array) -> Any:
+        """Whether f has a minimiser for certain, w being 0 where not ``inside``; a bool, or traced.
+        None is looked for far away then."""
         ...
 
     @property
@@ -287,6 +287,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> 
     at_zero = jnp.abs(f.value(jnp.zeros_like(w), jnp.zeros_like(pred)))
     at_zero = jnp.where(jnp.isfinite(at_zero), at_zero, 0)
     rounding = max(FINE_ULPS, math.sqrt(pred.size))
+    may_recede = jnp.logical_not(f.is_coercive(region.inside))
     # Between these f is 0 up to rounding, which may be that of larger predictions.
     least, most = (0.0, eps**0.25) if f.is_positive else (eps**1.5, eps**0.5)
 
@@ -396,7 +397,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> 
             is_zero &= (at_zero > 0) & ~running
             # A step that changes predictions but not f.
             is_idle = accepted & is_long
-            probes = jnp.where(running, probes, is_zero | is_idle) & (not f.is_coercive)
+            probes = jnp.where(running, probes, is_zero | is_idle) & may_recede
             return _Verdict(
                 moves=accepted,
                 follows=is_zero,
@@ -440,7 +441,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region, enough: Array) -> 
     last = while_loop(goes_on, attempt, start)
     recedes = last.recedes
     if f.is_positive:
-        recedes |= (last.here.value == 0) & (at_zero > 0)
+        recedes |= (last.here.value == 0) & (at_zero > 0) & may_recede
     status = jnp.where(recedes, RefitStatus.NO_MINIMISER, RefitStatus.of(last.converged))
     return Refit(last.here.w, last.here.pred, status.astype(jnp.int32))
 
