@@ -38,7 +38,7 @@ AT_AN_END = Question(
     "Which settings are the least or the most of their grid, so that better ones may lie beyond?",
     settings_at_an_end,
 )
-LONG_RUN = Question("Did the long run of FG-HT for $f^*$ converge?", long_run)
+LONG_RUN = Question("Did the long run for $f^*$ converge?", long_run)
 
 
 def settings(data: Setting, passes: str, optimum: str = "") -> list[Setting]:
@@ -56,7 +56,11 @@ def settings(data: Setting, passes: str, optimum: str = "") -> list[Setting]:
         Setting("updates of a stage of SVRG-HT", NOT_PRINTED, "n times {stage}"),
         Setting("runs", NOT_PRINTED, "{num_seeds} seeds"),
         Setting("seeds by which settings are chosen", NOT_PRINTED, "{choice_seeds}, none of these"),
-        Setting("$f^*$", end, optimum or "least of all; FG-HT to {rtol}, {max_steps} steps"),
+        Setting(
+            "$f^*$",
+            end,
+            optimum or "least of all; FG-HT to {rtol}, {max_steps} steps, and again after a refit",
+        ),
     ]
 
 
