@@ -184,15 +184,18 @@ def trim(folder: Path, max_bytes: int) -> None:
     such a write: JAX would warn of it at every start, and never replace it.
     """
     found = []
-    for file in folder.iterdir():
-        with contextlib.suppress(OSError):  # another process removes it
-            stat = file.stat()
-            if file.is_file():
-                # Where the file system does not record when a file is read, the oldest go first.
-                found.append((max(stat.st_atime, stat.st_mtime), stat.st_size, file))
+    # Of the tens of thousands of small programs none is asked about twice.
+    with os.scandir(folder) as files:
+        for file in files:
+            with contextlib.suppress(OSError):  # another process removes it
+                if file.is_file():
+                    stat = file.stat()
+                    # Where the file system does not record when a file is read, the oldest go
+                    # first.
+                    found.append((max(stat.st_atime, stat.st_mtime), stat.st_size, file.path))
     total = 0
-    for _, size, file in sorted(found, reverse=True):
+    for _, size, path in sorted(found, reverse=True):
         total += size
         if not size or total > max_bytes:
             with contextlib.suppress(OSError):
-                file.unlink()
+                os.unlink(path)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from scipy import special
 from scipy.optimize import nnls
 from sklearn.linear_model import orthogonal_mp
 
@@ -478,6 +479,26 @@ def test_a_nested_path_is_one_run(solver, last_steps):
     limited = run(path.value[1] * (1 + 1e-9))
     np.testing.assert_array_equal(limited.status[1:], Status.TARGET_REACHED)
     np.testing.assert_array_equal(limited.x[2:], limited.x[1:2].repeat(2, 0))
+
+
+@pytest.mark.parametrize("solver", [OMP(), OLS(), FoBa()], ids=["OMP", "OLS", "FoBa"])
+def test_a_nested_path_goes_on_where_a_refit_has_no_minimiser(solver):
+    """Rare columns whose samples have one label: f decreases without end along each."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(200, 8))
+    y = np.where(rng.random(200) < special.expit(A[:, 3] - A[:, 5]), 1.0, -1.0)
+    positive = np.flatnonzero(y > 0)
+    for j, samples in enumerate(np.split(positive[:60], 3)):
+        A[:, j] = 5.0 * np.isin(np.arange(200), samples)
+    f = jaxht.Logistic(A, y)
+    path = quick(lambda f: jaxht.path(f, Sparse(1), solver, ks=KS))(f)
+    assert Status.NO_MINIMISER in path.status[:-1]
+    assert np.all(np.diff(path.value) < 0)
+    for i, size in enumerate(KS):
+        alone = solve(f, Sparse(size, k_max=7), solver)
+        np.testing.assert_array_equal(path.support.mask[i], alone.support.mask)
+        np.testing.assert_allclose(path.value[i], alone.value, rtol=1e-6)
+        assert path.status[i] == alone.status
 
 
 def test_the_path_of_others_is_a_chain_of_warm_starts():

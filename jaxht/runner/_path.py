@@ -213,8 +213,11 @@ class Runs(NamedTuple):
         return finish(problem, carry)
 
     def resume(self, carry: Carry, k: Array, is_first: Array) -> tuple[Carry, Result]:
-        """A run that goes on where it finished because it had as many coordinates as it may."""
-        resumes = (carry.status == Status.FINISHED) & ~is_first
+        """A run that goes on where it finished because it had as many coordinates as it may, as a
+        run for this k does, however the refit before ended."""
+        is_full = carry.info.status == Status.FINISHED
+        kept = [Status.FINISHED, Status.REFIT_FAILED, Status.NO_MINIMISER]
+        resumes = is_full & jnp.isin(carry.status, jnp.asarray(kept)) & ~is_first
         status = jnp.where(resumes, Status.RUNNING, carry.status)
         problem = self.problem_for(k)
         carry = advance(problem, replace(carry, status=status), problem.stop.max_steps)
