@@ -93,6 +93,8 @@ GridPoint = tuple[float, ...]
 FINALISTS = 5
 # How often each number of a setting is searched, the others as they are.
 ROUNDS = 2
+# Values of f that are recorded of updates with growing batches; each is a pass over the data.
+MAX_RECORDS = 2000
 
 
 def search(grid: Sequence[Sequence[float]], end: Callable[[GridPoint], float]) -> GridPoint:
@@ -120,7 +122,16 @@ def rows(config: Config, n: int) -> dict[str, Row]:
     inner = max(1, int(budget / b / config.points))
     m = max(1, round(config.stage * n / b))
     stages, calls = max(1, int(budget / (n + 2 * b * m))), min(config.points, math.ceil(budget / b))
-    growing = partial(growing_updates, budget, n=n)
+
+    def updates_per_record(growth: float) -> int:
+        return math.ceil(growing_updates(budget, growth, n=n) / MAX_RECORDS)
+
+    def num_records(growth: float) -> int:
+        return growing_updates(budget, growth, n=n) // updates_per_record(growth)
+
+    def growing(step: Any, momentum: float | None, growth: float) -> HSGHT:
+        return HSGHT(step, momentum, 1, growth, updates_per_record(growth))
+
     return {
         "FG-HT": Row(
             lambda step, *_: IHT(step), lambda _: math.ceil(max(config.passes)), [1.0], [0.0]
@@ -128,11 +139,11 @@ def rows(config: Config, n: int) -> dict[str, Row]:
         "SG-HT": Row(lambda step, *_: SGHT(step, b, inner), lambda _: calls, [1.0], [0.0]),
         "SVRG-HT": Row(lambda step, *_: SVRGHT(step, m, b), lambda _: stages, [1.0], [0.0]),
         "HSG-HT": Row(
-            lambda step, growth, _: HSGHT(step, None, 1, growth, 1), growing, config.growth, [0.0]
+            lambda step, growth, _: growing(step, None, growth), num_records, config.growth, [0.0]
         ),
         "AHSG-HT": Row(
-            lambda step, growth, momentum: HSGHT(step, momentum, 1, growth, 1),
-            growing,
+            lambda step, growth, momentum: growing(step, momentum, growth),
+            num_records,
             config.growth,
             config.momentum,
         ),

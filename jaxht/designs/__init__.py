@@ -1,7 +1,6 @@
 """Design matrices behind one protocol: dense, sparse, of small integers, in blocks, streamed,
 products alone."""
 
-from jaxht.designs.blocks import Blocks
 from jaxht.designs.conversion import design, hstack, standardize
 from jaxht.designs.dense import Dense
 from jaxht.designs.entries import Entries
@@ -15,13 +14,13 @@ from jaxht.designs.reading import Reading
 from jaxht.designs.repeated import RepeatedColumns
 from jaxht.designs.rows import SparseRows
 from jaxht.designs.scaling import Centred, Standardized
+from jaxht.designs.sharded import ShardedMatrix
 from jaxht.designs.sparse import SparseMatrix
 from jaxht.designs.stacked import Stacked
 from jaxht.designs.streamed import Streamed, stream
 
 __all__ = [
     "Bed",
-    "Blocks",
     "Centred",
     "Dense",
     "Design",
@@ -32,6 +31,7 @@ __all__ = [
     "MatrixDesign",
     "Reading",
     "RepeatedColumns",
+    "ShardedMatrix",
     "SparseMatrix",
     "SparseRows",
     "Stacked",

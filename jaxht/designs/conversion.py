@@ -12,11 +12,11 @@ from jaxht._checks import check_array, no_array
 from jaxht._dataclass import cast_numbers
 from jaxht._repr import describe
 from jaxht._typing import Array
-from jaxht.designs.blocks import Blocks
 from jaxht.designs.dense import Dense
 from jaxht.designs.on_host import has_products, wrap_operator
 from jaxht.designs.protocol import Design
 from jaxht.designs.scaling import Standardized, standardize_columns
+from jaxht.designs.sharded import ShardedMatrix
 from jaxht.designs.sparse import SparseMatrix
 from jaxht.designs.stacked import Stacked
 from jaxht.linalg.inner_products import is_complex
@@ -51,7 +51,7 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
     Returns:
         A :class:`jaxht.designs.Design` of shape (n, d) and the dtype of A (integers and booleans of
         a sparse matrix become JAX's default float); with a sharding a
-        :class:`jaxht.designs.Blocks`.
+        :class:`jaxht.designs.ShardedMatrix`.
 
     Raises:
         ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot
@@ -90,7 +90,7 @@ def _shard(A: Any, sharding: NamedSharding) -> Any:
         )
     if not (isinstance(A, np.ndarray | jax.Array) or hasattr(A, "tocsr") or hasattr(A, "n_batch")):
         raise no_array("A", A, "an array of shape (n, d) or a sparse matrix, for a sharding")
-    return Blocks.build(np.asarray(A) if isinstance(A, jax.Array) else A, sharding)
+    return ShardedMatrix.build(np.asarray(A) if isinstance(A, jax.Array) else A, sharding)
 
 
 def hstack(parts: Sequence[Any]) -> Stacked:

@@ -139,7 +139,7 @@ class Standardized:
         return offset - jnp.sum(self.mean * self.coefficients(x), axis=-1)
 
 
-class Moments(NamedTuple):
+class ColumnMoments(NamedTuple):
     """The mean, the variance (over n, not n - 1) and the mean square of each column, (d,)."""
 
     mean: Array
@@ -147,7 +147,7 @@ class Moments(NamedTuple):
     square: Array
 
 
-def find_moments(A: Design, weights: Array | None = None) -> Moments:
+def find_moments(A: Design, weights: Array | None = None) -> ColumnMoments:
     """The moments of each column, weighted where there are weights.
 
     A variance within rounding errors of 0 is 0.
@@ -169,7 +169,7 @@ def find_moments(A: Design, weights: Array | None = None) -> Moments:
     # The root of n ulps is what a mean loses; in two passes its square alone is lost, and from
     # counts nothing.
     noise = n**0.5 * eps if central is None else n * eps**2
-    return Moments(mean, jnp.where(variance <= noise * square, 0, variance), square)
+    return ColumnMoments(mean, jnp.where(variance <= noise * square, 0, variance), square)
 
 
 def _check_squares(A: Design, weights: Array | None, variance: Array, square: Array) -> None:

@@ -14,7 +14,7 @@ from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.inner_products import rankable
 
-__all__ = ["Columns", "inverse_norm", "minimise", "ratio", "scale_gram"]
+__all__ = ["ColumnProducts", "inverse_norm", "minimise", "ratio", "scale_gram"]
 
 # A correction of so many ulps of the solution needs no further step.
 REFINEMENT_ULPS = 64.0
@@ -26,7 +26,7 @@ MAX_REFINEMENTS = 30
 FLAT_DIRECTION_ULPS = 0.01
 
 
-class Columns(NamedTuple):
+class ColumnProducts(NamedTuple):
     """The products with the columns B of a support, n x k, and the inner product.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Refinement(NamedTuple):
 
 
 def minimise(
-    columns: Columns,
+    columns: ColumnProducts,
     y: Array,
     penalty: Array,
     squares: Array,

@@ -197,7 +197,7 @@ def padding_for(n: int) -> int:
     return round_up(n, 8, least=64) - n
 
 
-class Columns(NamedTuple):
+class StandardizedColumns(NamedTuple):
     """Standardised columns, or copies of them.
 
     Attributes:
@@ -210,18 +210,18 @@ class Columns(NamedTuple):
     mean: NumpyArray
     scale: NumpyArray
 
-    def copy(self, overlap: LatentGroups, num_ones: int) -> "Columns":
+    def copy(self, overlap: LatentGroups, num_ones: int) -> "StandardizedColumns":
         """The columns that overlapping groups ask for, and the last ``num_ones`` as they are."""
         d = overlap.num_features
         ones = np.arange(d, d + num_ones, dtype=np.int32)
         indices = np.append(np.asarray(overlap.features), ones)
         design = RepeatedColumns(self.design, jax.device_put(indices))
-        return Columns(design, self.mean[indices], self.scale[indices])
+        return StandardizedColumns(design, self.mean[indices], self.scale[indices])
 
 
 def standardize(
     X: Any, weights: NumpyArray, num_ones: int, with_mean: bool, with_std: bool
-) -> Columns:
+) -> StandardizedColumns:
     """Standardise all columns but the last ``num_ones``, as :func:`jaxht.standardize` does.
 
     Of an array this is done by NumPy and in place, and compiles no programs.
@@ -235,7 +235,7 @@ def standardize(
             X, unit = _ordinary_units(X)
         columns = jaxht.standardize(X, with_mean=centred, with_std=with_std, weights=weights)
         mean = np.asarray(columns.mean) * unit
-        return Columns(columns.design, mean, np.asarray(columns.scale) * unit)
+        return StandardizedColumns(columns.design, mean, np.asarray(columns.scale) * unit)
     features = X[:, :d]
     share = weights / np.sum(weights, dtype=float)
     mean = np.einsum("i,ij->j", share, features)
@@ -270,7 +270,7 @@ def standardize(
         features[:, is_constant] = 0
     mean = np.append(mean, np.zeros(num_ones))
     scale = np.append(scale, np.ones(num_ones))
-    return Columns(Dense(jax.device_put(X)), mean, scale)
+    return StandardizedColumns(Dense(jax.device_put(X)), mean, scale)
 
 
 def _ordinary_units(X: Any) -> tuple[Any, NumpyArray]:

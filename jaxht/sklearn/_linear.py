@@ -26,9 +26,9 @@ from jaxht.runner._path import pad_ks
 from jaxht.sklearn._data import (
     DTYPES,
     FORMATS,
-    Columns,
     NumpyArray,
     Samples,
+    StandardizedColumns,
     add_offset,
     check_offset,
     check_weights,
@@ -56,7 +56,7 @@ class LinearFit(FitProblem):
         overlap: where groups overlap, of which features the columns are copies; else None.
     """
 
-    columns: Columns
+    columns: StandardizedColumns
     target_mean: Any
     num_ones: int
     overlap: LatentGroups | None
@@ -235,7 +235,7 @@ class LinearEstimator(SparseEstimator):
 
     def _find_folds(
         self,
-        columns: Columns,
+        columns: StandardizedColumns,
         target: NumpyArray,
         num_ones: int,
         train: NumpyArray,

@@ -44,7 +44,7 @@ class Core(NamedTuple):
     ended: Leaf
 
 
-class Search(NamedTuple):
+class Bisection(NamedTuple):
     """The bisection for the optimum.
 
     Attributes:
@@ -69,7 +69,7 @@ class ARHTState(NamedTuple):
         minimum: the minimiser of f on the support of the start.
         first: the cores before their first step.
         cores: the cores.
-        search: the bisection.
+        bisection: its current guess of the optimum.
     """
 
     key: Leaf
@@ -77,7 +77,7 @@ class ARHTState(NamedTuple):
     minimum: Refit
     first: Core
     cores: Core
-    search: Search
+    bisection: Bisection
 
 
 @pytree
@@ -197,13 +197,13 @@ class ARHT(Solver):
         origin = evaluate(objective, objective.start())
         span = jnp.abs(origin.value - self.lower)
         low = self._lower(jnp.asarray(self.lower, real_dtype(x0)), value, span)
-        search = Search(
+        bisection = Bisection(
             low=low,
             guess=(low + value) / 2,
             span=span,
             num_steps=jnp.zeros((), jnp.int32),
         )
-        return iterate, ARHTState(key, rho, minimum, cores, cores, search), Info()
+        return iterate, ARHTState(key, rho, minimum, cores, cores, bisection), Info()
 
     def step(
         self,
@@ -214,14 +214,14 @@ class ARHT(Solver):
     ) -> Step[ARHTState]:
         """A step of every core that has not ended; where one has reached the guess or all are
         stuck, the next guess."""
-        search = state.search
+        bisection = state.bisection
         key, *keys = jax.random.split(state.key, self.num_cores + 1)
 
         def stay(core, key):
             return core, state.minimum
 
         def move(core, key):
-            return self._core_step(objective, constraint, state.rho, search, core, key)
+            return self._core_step(objective, constraint, state.rho, bisection, core, key)
 
         def advance_core(core, key):
             return cond_of_lanes(core.ended, stay, move, core, key)
@@ -241,17 +241,17 @@ class ARHT(Solver):
         accepted = ~(iterate.value <= new.value)  # NaN is accepted
         found = tree_where(accepted, new, iterate)
 
-        eps = self.rtol * search.span
-        reached = jnp.min(values) <= search.guess
+        eps = self.rtol * bisection.span
+        reached = jnp.min(values) <= bisection.guess
         all_ended = jnp.all(cores.ended)
-        failed = all_ended & ~reached & (found.value > search.guess + eps / 3)
-        low = jnp.where(failed, search.guess, search.low)
-        low = self._lower(low, found.value, search.span)
+        failed = all_ended & ~reached & (found.value > bisection.guess + eps / 3)
+        low = jnp.where(failed, bisection.guess, bisection.low)
+        low = self._lower(low, found.value, bisection.span)
         is_next = reached | all_ended
-        next_search = search._replace(
+        next_bisection = bisection._replace(
             low=low,
-            guess=jnp.where(is_next, (low + found.value) / 2, search.guess),
-            num_steps=jnp.where(is_next, 0, search.num_steps + 1),
+            guess=jnp.where(is_next, (low + found.value) / 2, bisection.guess),
+            num_steps=jnp.where(is_next, 0, bisection.num_steps + 1),
         )
         info = Info(
             full_gradients=count(~state.cores.ended),
@@ -262,7 +262,7 @@ class ARHT(Solver):
         state = state._replace(
             key=key,
             cores=tree_where(is_next, state.first, cores),
-            search=next_search,
+            bisection=next_bisection,
         )
         return found, state, info
 
@@ -271,7 +271,7 @@ class ARHT(Solver):
         objective: Objective,
         constraint: SelectionConstraint,
         rho: Array,
-        search: Search,
+        bisection: Bisection,
         core: Core,
         key: PRNGKey,
     ) -> tuple[Core, Refit]:
@@ -290,7 +290,7 @@ class ARHT(Solver):
 
         value = g_R(x, pred)
         k = jnp.asarray(constraint.limit).astype(value.dtype)
-        required = self.progress / k * (value - search.guess)
+        required = self.progress / k * (value - bisection.guess)
         rounding = NO_DECREASE_ULPS * machine_eps(x) * jnp.abs(value)
         decrease = value - g_R(swapped.x, swapped.pred)
         accepted = decrease >= jnp.maximum(required, rounding)
@@ -306,7 +306,7 @@ class ARHT(Solver):
         if self.core_steps is None:
             stuck |= 2 * count(S & ~R) >= count(S)
         else:
-            out_of_steps = search.num_steps + 1 >= self.core_steps
+            out_of_steps = bisection.num_steps + 1 >= self.core_steps
         # One refit serves both: of f on the new S, or of g with the new R on the old one.
         S = jnp.where(accepted, S_new, S)
         ridge = jnp.where(accepted, 0, _ridge(constraint, R_new, rho))

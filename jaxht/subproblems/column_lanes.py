@@ -17,7 +17,7 @@ from jaxht.linalg.kernels.least_squares import (
 )
 from jaxht.linalg.lanes import along_one_axis, map_lanes
 from jaxht.linalg.linear_solvers import cholesky_solver
-from jaxht.linalg.normal_equations import Columns, minimise
+from jaxht.linalg.normal_equations import ColumnProducts, minimise
 from jaxht.linalg.platform import by_platform
 
 __all__ = ["solve_on_columns"]
@@ -46,7 +46,7 @@ def _solve(array: Array, y: Array, penalty: Array, indices: Array) -> tuple[Arra
     """Solve for one lane, with a Cholesky factor; of complex numbers the array, or its parts."""
     A = Dense(array) if array.dtype == y.dtype else Dense.of_parts(array)
     columns, gram = A.columns_and_gram(indices)
-    products = Columns(
+    products = ColumnProducts(
         matvec=lambda w: matmul(w, columns),
         rmatvec=lambda r: conj_matmul(columns, r),
         vdot=real_vdot,

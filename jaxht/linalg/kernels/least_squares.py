@@ -11,7 +11,7 @@ from jax import lax
 from jaxht._typing import Array
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.kernels.factor import BLOCK, invert_blocks
-from jaxht.linalg.normal_equations import Columns, inverse_norm, minimise
+from jaxht.linalg.normal_equations import ColumnProducts, inverse_norm, minimise
 
 __all__ = ["invert_gram_roots", "minimise_on_columns", "takes_columns"]
 
@@ -198,7 +198,7 @@ def minimise_on_columns(
             image = jnp.sum(root * s[None], axis=1)
             return jnp.sum(root * image[:, None], axis=0)
 
-        products = Columns(
+        products = ColumnProducts(
             matvec=lambda w: jnp.sum(w[:, None] * columns, axis=0),
             rmatvec=lambda r: jnp.sum(columns * r[None], axis=1),
             vdot=lambda u, v: jnp.sum(u * v),

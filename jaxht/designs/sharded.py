@@ -20,7 +20,7 @@ from jaxht.designs.stacked import positions_within
 
 
 @pytree
-class Blocks(Design):
+class ShardedMatrix(Design):
     r"""A design A (n, d) in R x C blocks, each on a device of its own; made by ``jaxht.design(A,
     sharding)``.
 
@@ -49,7 +49,7 @@ class Blocks(Design):
     blocks: Any
 
     @classmethod
-    def build(cls, A: Any, sharding: NamedSharding) -> "Blocks":
+    def build(cls, A: Any, sharding: NamedSharding) -> "ShardedMatrix":
         """Cut the part of the matrix that this process has into blocks, on the host, and place them
         on its devices.
 
@@ -147,14 +147,14 @@ class Blocks(Design):
 
     divides_columns = True
 
-    def divide_columns(self, divisors: Array, norms: Array | None) -> "Blocks":
+    def divide_columns(self, divisors: Array, norms: Array | None) -> "ShardedMatrix":
         """The matrix with each column divided by its number."""
 
         def divide(block: Any, own: Array) -> Any:
             return block.divide_columns(own, None)
 
         parts = _cut(divisors, self.grid[1])
-        return Blocks(_map(self.blocks, divide, columns=parts))
+        return ShardedMatrix(_map(self.blocks, divide, columns=parts))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an
@@ -178,7 +178,7 @@ class Blocks(Design):
 
 @pytree
 class RowsOfBlocks(Design):
-    """Some rows of :class:`Blocks` as a design (b, d), the sum of what the devices have of them.
+    """Some rows of :class:`ShardedMatrix` as a design (b, d), the sum of what the devices have of them.
 
     Args:
         blocks: a :class:`jaxht.designs.Dense` or a :class:`jaxht.designs.SparseRows` whose arrays
