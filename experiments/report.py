@@ -198,6 +198,7 @@ ENDED = {
     Status.CYCLING: "in a cycle",
     Status.DIVERGED: "diverged",
     Status.REFIT_FAILED: "as a refit failed",
+    Status.NO_MINIMISER: "on a support on which f has no minimiser",
 }
 
 

@@ -131,7 +131,7 @@ def test_endings():
     ended[1, 0, 0] = int(Status.NO_MINIMISER)
     assert report.endings(results.assign(status=ended)) == (
         "Of 7 runs all ended by the rule of their solver, but: ARHT 2 of 4 at the limit on steps; "
-        "ARHT 1 of 4 in a cycle; ELS 1 of 3 NO_MINIMISER."
+        "ARHT 1 of 4 in a cycle; ELS 1 of 3 on a support on which f has no minimiser."
     )
     assert report.endings(stages_of("k", [4, 36], diverged=[0, 0.5])) == (
         "Of all runs 25 % diverged."

@@ -601,6 +601,10 @@ LOSSES = (
     "Losses are compared at every sparsity, within 1 %; LASSO is not refitted, as in the paper. A solver of this library has "
     "one deterministic run at each sparsity, so there are no intervals."
 )
+SEPARABLE = (
+    f"{LOSSES} Some rare columns are nonzero in rows of one class alone: with one of them selected the loss has no "
+    "minimiser, and what is drawn is within 10⁻⁶ of its infimum on the support."
+)
 
 
 def compared(
@@ -613,6 +617,7 @@ def compared(
     oscillating: str = "",
     differing: str = "",
     time: str,
+    about: str = LOSSES,
 ) -> Section:
     """A figure of losses: all claims are about all four; els, advantage, oscillating, differing, time:
     why a claim does not hold as a whole."""
@@ -638,7 +643,7 @@ def compared(
                 reason=differing,
             ),
         ],
-        LOSSES,
+        about,
         [IN_ORDER, *questions, STEPS],
         [*settings, *SETTINGS],
     )
@@ -701,7 +706,10 @@ FIGURE_3 = compared(
         ),
         *LOGISTIC,
     ],
+    els=f"{Reason.METHOD}: ARHT returns the best support of all its runs, the paper's need not",
+    advantage=f"{Reason.METHOD}: ρ is that of the theory here; above OMPR at one sparsity, by 1.01 %, where 1 % counts",
     time=COMPILED,
+    about=SEPARABLE,
 )
 FIGURE_4 = compared(
     "Figure 4",
