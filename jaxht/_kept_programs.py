@@ -184,7 +184,7 @@ def trim(folder: Path, max_bytes: int) -> None:
     such a write: JAX would warn of it at every start, and never replace it.
     """
     found = []
-    # Of the tens of thousands of small programs none is asked about twice.
+    # One stat a file: there may be tens of thousands of small programs.
     with os.scandir(folder) as files:
         for file in files:
             with contextlib.suppress(OSError):  # another process removes it

@@ -3,7 +3,7 @@ on real data."""
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -129,7 +129,7 @@ def rows(config: Config, n: int) -> dict[str, Row]:
     def num_records(growth: float) -> int:
         return growing_updates(budget, growth, n=n) // updates_per_record(growth)
 
-    def growing(step: Any, momentum: float | None, growth: float) -> HSGHT:
+    def growing(step: Any, growth: float, momentum: float | None) -> HSGHT:
         return HSGHT(step, momentum, 1, growth, updates_per_record(growth))
 
     return {
@@ -139,17 +139,13 @@ def rows(config: Config, n: int) -> dict[str, Row]:
         "SG-HT": Row(lambda step, *_: SGHT(step, b, inner), lambda _: calls, [1.0], [0.0]),
         "SVRG-HT": Row(lambda step, *_: SVRGHT(step, m, b), lambda _: stages, [1.0], [0.0]),
         "HSG-HT": Row(
-            lambda step, growth, _: growing(step, None, growth), num_records, config.growth, [0.0]
+            lambda step, growth, _: growing(step, growth, None), num_records, config.growth, [0.0]
         ),
-        "AHSG-HT": Row(
-            lambda step, growth, momentum: growing(step, momentum, growth),
-            num_records,
-            config.growth,
-            config.momentum,
-        ),
+        "AHSG-HT": Row(growing, num_records, config.growth, config.momentum),
     }
 
 
+@cache
 def growing_updates(budget: float, growth: float, *, n: int) -> int:
     """Return how many updates with growing batches the budget allows; at least one."""
     updates, spent = 0, 1

@@ -178,7 +178,8 @@ class ShardedMatrix(Design):
 
 @pytree
 class RowsOfBlocks(Design):
-    """Some rows of :class:`ShardedMatrix` as a design (b, d), the sum of what the devices have of them.
+    """Some rows of :class:`ShardedMatrix` as a design (b, d), the sum of what the devices have of
+    them.
 
     Args:
         blocks: a :class:`jaxht.designs.Dense` or a :class:`jaxht.designs.SparseRows` whose arrays

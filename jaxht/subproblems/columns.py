@@ -146,8 +146,9 @@ class GatheredModel:
 
     def is_coercive(self, inside: Array) -> Any:
         """Whether the loss is, or each coordinate has a ridge."""
-        ridged = jnp.where(inside, self.model.penalty > 0, True)
-        return self.model.loss.is_coercive or jnp.all(ridged)
+        if self.model.loss.is_coercive:
+            return True
+        return jnp.all(jnp.where(inside, self.model.penalty > 0, True))
 
     @property
     def is_positive(self) -> bool:
