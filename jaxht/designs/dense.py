@@ -19,6 +19,7 @@ from jaxht.linalg.full_precision import (
     vector_times,
 )
 from jaxht.linalg.inner_products import squares
+from jaxht.linalg.symmetric_products import symmetric_product
 
 
 @pytree
@@ -160,7 +161,8 @@ def _columns_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 def _gather(A: Dense, indices: Array) -> tuple[Array, Array]:
     columns = _gather_columns(A, indices)
-    return columns, matmul(columns.conj(), columns.T)
+    is_column = indices < A.shape[1]
+    return columns, symmetric_product(columns.conj(), columns, is_column)
 
 
 _columns_and_gram = custom_vmap(_gather)
