@@ -368,3 +368,12 @@ def test_complex_numbers():
 def test_errors_name_what_is_needed(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("k", [2, np.int64(2), jnp.array(2)])
+def test_a_k_that_leaves_x_not_free_is_refused(k):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(20, 30)).astype(np.float32)
+    f = jaxht.LeastSquares(A, A[:, 0])
+    with pytest.raises(ValueError, match=r"constraint must be Sparse\(30\) for AMP"):
+        jaxht.solve(f, jaxht.Sparse(k, k_max=30), jaxht.baselines.AMP())

@@ -529,3 +529,9 @@ def test_traced_sizes_are_not_checked():
 def test_wrong_python_numbers_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_ends_of_the_domain():
+    assert float(bounds.relaxed_sparsity(1.0, 0.0)) == np.inf
+    assert np.isnan(float(bounds.num_steps(0.5, np.nan)))
+    assert float(bounds.num_steps(0.5, 1.0)) == 0

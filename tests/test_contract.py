@@ -233,6 +233,9 @@ def obeys_stop(row, case):
     rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.real_dtype)
     is_still = (change <= rtol[:, None] * size) & case.solver.fixed_point_test
     is_still &= (history.info.accepted & ~history.info.skip_fixed_point_test)[:, 1:]
+    if case.solver.fixed_point_steps == 2:
+        was_still = change <= np.maximum(rtol[:, None], 100 * np.finfo(rtol.dtype).eps) * size
+        is_still &= np.pad(was_still[:, :-1], [(0, 0), (1, 0)])
     tests = [
         (
             "max_steps",

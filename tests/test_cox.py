@@ -552,3 +552,18 @@ def test_predictions_after_perfectly_ordered_times(weighted):
     np.testing.assert_allclose(before, 1)
     hazards = model.predict_cumulative_hazard_function(X)
     assert not np.any(np.isnan(hazards)) and np.all(hazards >= 0)
+
+
+@pytest.mark.parametrize("first", [2**24, 1_700_000_000])
+def test_times_that_float32_does_not_tell_apart_are_no_ties(first):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(6, 2))
+    times, events = rng.permutation(6), np.array([1, 1, 0, 1, 1, 1])
+
+    def value(times):
+        f = jaxht.Cox(A, np.stack([times, events], axis=1)).prepare()
+        x = jnp.ones(2)
+        return f.value(x, f.predict(x))
+
+    np.testing.assert_allclose(value(first + times), value(times), rtol=1e-6)
+    np.testing.assert_allclose(value(np.uint32(first) + times.astype(np.uint32)), value(times))

@@ -523,3 +523,22 @@ def test_without_a_ridge_there_is_no_dual(solver):
         )
     )(0.0)
     assert (proof.lower, proof.gap) == (-np.inf, np.inf) and proof.value >= 0
+
+
+@pytest.mark.parametrize("absent", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("loss", [jaxht.Poisson, jaxht.Gamma])
+def test_targets_of_weight_0_add_no_rounding_error(loss, absent):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(20, 5))
+    y = 1.0 + rng.poisson(2.0, size=20)
+    weights = np.ones(20)
+    weights[3] = 0
+
+    def error(target):
+        targets = y.copy()
+        targets[3] = target
+        f = loss(A, targets, 0.1, weights=weights).prepare()
+        x = jnp.full(5, 0.1)
+        return duality.primal_error(f, x, f.predict(x), duality.column_bound(f))
+
+    np.testing.assert_allclose(error(absent), error(2.0), rtol=1e-5)

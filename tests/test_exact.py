@@ -13,6 +13,8 @@ import scipy.optimize
 import jaxht
 from jaxht.exact import BranchStatus, branch_and_bound
 from jaxht.exact.perspective import Node, perspective_prox
+from jaxht.exact.result import Solution
+from jaxht.exact.storage import solutions_from_arrays, solutions_to_arrays
 from tests.util import quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -340,3 +342,39 @@ def test_other_settings_are_refused_by_name(tmp_path, changed):
     assert search(**several).status in (BranchStatus.OPTIMAL, BranchStatus.INEXACT)
     with pytest.raises(ValueError, match="is a folder"):
         branch_and_bound(f, jaxht.Sparse(2), checkpoint=tmp_path)
+
+
+def test_a_start_without_entries_bounds_nothing():
+    """Without a ridge the assumed bound of |x_j| follows from the best known point."""
+    rng = np.random.default_rng(1)
+    A = rng.normal(size=(4, 6))
+    f = jaxht.LeastSquares(A, 2 * A[:, 1] - A[:, 4])
+    result = branch_and_bound(f, jaxht.Sparse(2), x0=np.zeros(6))
+    assert result.big_m > 2 and result.value < 1e-6
+    np.testing.assert_array_equal(np.flatnonzero(result.x), [1, 4])
+
+
+def test_an_assumed_bound_is_of_entries_alone():
+    f = make_objective("least squares", 0, 0.1)
+    with pytest.raises(ValueError, match="big_m must be None under Groups"):
+        branch_and_bound(f, jaxht.Groups(1, np.arange(D) // 2), big_m=10.0)
+
+
+def test_items_of_a_file_may_have_larger_numbers_than_coordinates():
+    found = [Solution(np.array([1.0, 2, 0, 0]), np.array([7]), 1.0)]
+    (back,) = solutions_from_arrays(solutions_to_arrays(found))
+    np.testing.assert_array_equal(back.items, [7])
+
+
+def test_certify_takes_any_stop():
+    f = make_objective("least squares", 0, 0.1)
+    x = np.eye(D)[0]
+    plain = jaxht.certify(f, jaxht.Sparse(K), x, stop=jaxht.Stop(max_steps=200, gap_rtol=1e-3))
+    without = jaxht.certify(f, jaxht.Sparse(K), x, stop=jaxht.Stop(gap_rtol=1e-3))
+    np.testing.assert_allclose(without.lower, plain.lower, rtol=1e-6)
+    traced = jax.jit(
+        lambda gap_rtol: jaxht.certify(
+            f, jaxht.Sparse(K), x, stop=jaxht.Stop(max_steps=200, gap_rtol=gap_rtol)
+        )
+    )(1e-3)
+    np.testing.assert_allclose(traced.lower, plain.lower, rtol=1e-5)

@@ -103,3 +103,14 @@ def test_units_of_columns_that_standardize_cannot_square():
         for unit in (1e25, 1e-25):
             with pytest.raises(ValueError, match="squares of columns"):
                 jaxht.standardize((unit * X).astype(np.float32))
+
+
+@pytest.mark.parametrize(("of_A", "of_y"), [(1.0, 1.0), (1e18, 1.0), (1e-18, 1.0), (1.0, 1e-18)])
+@pytest.mark.parametrize("name", ["IHT", "NIHT"])
+def test_a_tiny_or_huge_solution_has_converged_where_it_is_one(name, of_A, of_y):
+    A = np.array([[1, 0.9], [0, 0.3]], np.float32) * np.float32(of_A)
+    y = np.array([1, -0.5], np.float32) * np.float32(of_y)
+    f = jaxht.LeastSquares(A, y, mean=False)
+    result = jaxht.solve(f, Sparse(2), getattr(jaxht, name)())
+    assert result.reason == "CONVERGED"
+    np.testing.assert_allclose(np.asarray(result.x) * of_A / of_y, [2.5, -5 / 3], rtol=1e-4)

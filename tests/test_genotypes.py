@@ -443,3 +443,12 @@ def test_other_codes_are_refused(code):
     G[G == 9] = -1
     np.testing.assert_array_equal(found, Genotypes.build(G).words)
     assert Integers.build(G.astype(np.int8), missing=np.int8(-1)).missing == -1
+
+
+def test_sums_of_millions_of_codes_do_not_wrap_around():
+    codes = np.full((9_000_000, 1), 250, np.uint8)
+    codes[0] = 255
+    np.testing.assert_allclose(Integers.build(codes, missing=255).fill, 250, rtol=1e-6)
+    np.testing.assert_allclose(
+        Integers.build(-(codes // 2).astype(np.int8), missing=-127).fill, -125, rtol=1e-6
+    )

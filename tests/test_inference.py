@@ -313,3 +313,15 @@ def test_bootstrap_of_other_losses():
         jaxht.inference.bootstrap(
             jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), key=jax.random.key(0)
         )
+
+
+def test_samples_of_weight_0_are_in_no_half():
+    rng = np.random.default_rng(0)
+    A, y = rng.normal(size=(60, 5)), rng.normal(size=60)
+    weights = np.zeros(60)
+    weights[:8] = 1
+    f = jaxht.LeastSquares(A, y, weights=weights)
+    options = {"key": jax.random.key(0), "num_pairs": 20}
+    found = jaxht.inference.stability_selection(f, jaxht.Sparse(1), jaxht.OMP(), **options)
+    assert np.all(found.results.succeeded)
+    np.testing.assert_allclose(np.sum(found.frequencies), 1, rtol=1e-6)

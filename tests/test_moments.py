@@ -177,3 +177,20 @@ def test_batches_of_other_shapes_are_refused():
     for A_, y, match in [(A[:, 1:], Y, "A must"), (A, A, "y must")]:
         with pytest.raises(ValueError, match=match):
             moments.add(A_, y)
+
+
+def test_without_the_square_no_value_is_that_of_an_exact_fit():
+    """The held-out losses are negative then, and choose the same k."""
+    rng = np.random.default_rng(0)
+    B = rng.normal(size=(40, 4))
+    y = B @ np.array([3.0, 2.0, 1.0, 0.0]) + 0.1 * rng.normal(size=40)
+
+    def chosen(has_square):
+        def moments(rows):
+            square = float(y[rows] @ y[rows]) if has_square else 0.0
+            return MomentLeastSquares(B[rows].T @ B[rows], B[rows].T @ y[rows], square, 20.0)
+
+        train, held_out = moments(slice(20)), moments(slice(20, 40))
+        return jaxht.validate(train, held_out, Sparse(k_max=4), jaxht.OMP(), ks=np.arange(1, 5)).k
+
+    assert int(chosen(has_square=True)) == int(chosen(has_square=False)) == 3

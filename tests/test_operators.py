@@ -169,3 +169,33 @@ def test_lanes_of_the_nonuniform_dft_have_frequencies_of_their_own():
 def test_errors_name_what_is_needed(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 5), (2, 6), (3, 10), (4, 4), (6, 3)])
+def test_norms_of_a_toeplitz_matrix_of_any_shape(n, d):
+    rng = np.random.default_rng(0)
+    column = 10.0 ** rng.integers(-6, 6, n)
+    row = 10.0 ** rng.integers(-6, 6, d)
+    A = jaxht.operators.toeplitz(jnp.float32(column), jnp.float32(row))
+    expected = np.linalg.norm(scipy.linalg.toeplitz(column, row), axis=0)
+    np.testing.assert_allclose(A.norms, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4])
+def test_a_complex_circulant_takes_real_vectors(d):
+    kernel = np.arange(1, d + 1) + 1j
+    A = jaxht.operators.circulant(jnp.asarray(kernel, jnp.complex64))
+    x = np.arange(1.0, d + 1)
+    matrix = scipy.linalg.circulant(kernel)
+    np.testing.assert_allclose(A.matvec(jnp.float32(x)), matrix @ x, rtol=1e-5)
+    np.testing.assert_allclose(A.rmatvec(jnp.float32(x)), matrix.conj().T @ x, rtol=1e-5)
+
+
+def test_a_fourier_transform_is_complex():
+    with pytest.raises(ValueError, match="dtype must be complex64"):
+        jaxht.operators.partial_dft(4, jnp.array([0, 1]), dtype=jnp.float32)
+
+
+def test_complex_parts_are_refused_by_name():
+    with pytest.raises(ValueError, match="parts must be real"):
+        jaxht.designs.hstack([np.ones((2, 2), np.complex64), np.ones((2, 1), np.float32)])

@@ -278,3 +278,14 @@ def test_what_cannot_be(y, c, solver, message):
     f = jaxht.Ordinal(np.ones((4, 2)), np.array(y), 1.0, num_classes=c)
     with pytest.raises(ValueError, match=message):
         jaxht.solve(f, Sparse(1), solver, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("far", [np.inf, 2e38])
+def test_predictions_that_overflow_end_with_a_status(far):
+    offset = np.zeros(N, np.float32)
+    offset[:2] = far, -far
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(N, D)).astype(np.float32)
+    f = jaxht.Ordinal(A, np.arange(N) % 3, l2=0.1, num_classes=3, offset=offset)
+    result = solve(f, Sparse(K), jaxht.IHT())
+    assert result.status in (Status.INVALID_DATA, Status.DIVERGED, Status.INVALID_START)

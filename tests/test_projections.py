@@ -121,3 +121,21 @@ def test_derivatives_of_l2_ball(dtype):
     for jacobian in (jax.jacfwd(l2_ball), jax.jacrev(l2_ball)):
         got = quick(jax.vmap(jacobian, (0, None)))(np.stack([inside, zero, outside]), 2.0)
         np.testing.assert_allclose(got, [np.eye(3), np.eye(3), off], atol=8 * np.finfo(dtype).eps)
+
+
+def test_ball_of_complex_numbers():
+    v = np.array([3 + 4j, 1j], np.complex64)
+    np.testing.assert_allclose(l2_ball(jnp.asarray(v), 1.0), v / 26**0.5, rtol=1e-6)
+    np.testing.assert_array_equal(l2_ball(jnp.asarray(v), 6.0), v)
+
+
+@pytest.mark.parametrize(("size", "value"), [(70_000, 1.0), (5000, 60_000.0)])
+def test_ball_in_half_precision_does_not_overflow(size, value):
+    found = l2_ball(jnp.full(size, value, jnp.float16), 1.0)
+    assert found.dtype == jnp.float16
+    np.testing.assert_allclose(found, size**-0.5, rtol=2e-3)
+
+
+def test_ball_of_integers_is_refused():
+    with pytest.raises(ValueError, match="v must be floating or complex"):
+        l2_ball(jnp.array([3, 4]), 1.0)

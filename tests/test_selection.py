@@ -615,3 +615,8 @@ def test_errors_name_the_argument(call, words):
     with pytest.raises(ValueError) as error:
         call(jnp.arange(5.0))
     assert all(word in str(error.value) for word in words), error.value
+
+
+def test_nan_is_the_last_in_decreasing_order():
+    order = selection.decreasing_order(jnp.array([1, jnp.nan, 3, jnp.inf, -jnp.inf, 3]))
+    np.testing.assert_array_equal(order, [3, 2, 5, 0, 4, 1])

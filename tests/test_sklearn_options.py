@@ -586,3 +586,78 @@ def test_a_warning_where_there_is_no_minimiser():
     y = X[:, 1] > 50
     with pytest.warns(ConvergenceWarning, match=r"L0Classifier: NO_MINIMISER.*give l2 > 0"):
         L0Classifier(k=2, l2=0, solver=OMP).fit(X, y)
+
+
+# ---- other data beside those of the fit ----
+
+
+def test_stability_selection_leaves_a_fitted_model_as_it_is():
+    X, y = features(), lives()
+    model = L0CoxRegressor(k=1, solver=OMP).fit(X, y)
+    before = model.predict_survival_function(X[:3], times=[0.5])
+    others = y[:40].copy()
+    others["weeks"] *= 10
+    model.stability_selection(X[:40], others, num_pairs=2, random_state=0)
+    np.testing.assert_array_equal(model.predict_survival_function(X[:3], times=[0.5]), before)
+    classes = labels()
+    classifier = L0Classifier(k=1, solver=OMP).fit(X, classes)
+    expected = classifier.predict(X)
+    others = np.where(classes == classes[0], "d", "c")
+    classifier.stability_selection(X, others, num_pairs=2, random_state=0)
+    np.testing.assert_array_equal(classifier.predict(X), expected)
+
+
+def test_a_selector_forgets_the_names_of_other_data():
+    X, y = features(), targets()
+    selector = L0Selector(L0Regressor(k=2, solver=OMP))
+    selector.fit(pd.DataFrame(X, columns=[f"name {j}" for j in range(D)]), y)
+    names = selector.fit(X, y).get_feature_names_out()
+    assert all(name.startswith("x") for name in names)
+
+
+# ---- what cannot be chosen, lost or shaped ----
+
+
+def test_a_fold_without_samples_of_weight_is_refused():
+    X, y = features(), targets()
+    weights = np.ones(N)
+    weights[: N // 5] = 0
+    for model in (L0Regressor("cv", solver=OMP), L0Classifier("cv", solver=OMP)):
+        target = y if isinstance(model, L0Regressor) else labels()
+        model.set_params(cv=KFold(5))
+        with pytest.raises(ValueError, match="fold 0 holds out none"):
+            model.fit(X, target, sample_weight=weights)
+
+
+def test_criteria_that_are_no_numbers_choose_nothing():
+    model = L0Regressor(k=lambda candidate: np.nan, k_max=2, solver=OMP)
+    with pytest.raises(ValueError, match="no criterion of k from 0 to 2 is a number"):
+        model.fit(features(), targets())
+
+
+@pytest.mark.parametrize(("fraction", "k"), [(0.29, 29), (0.57, 57), (0.58, 58), (0.075, 7)])
+def test_fractions_of_a_hundred_features(fraction, k):
+    X = np.random.default_rng(0).normal(size=(120, 100))
+    assert L0Regressor(fraction, solver=OMP).fit(X, X[:, 0]).k_ == k
+
+
+def test_bounds_shaped_like_the_coefficients_of_two_classes():
+    X, y = features(), labels()
+    upper = np.full((1, D), 0.1)
+    model = L0Classifier(k=2, bounds=(None, upper)).fit(X, y)
+    same = L0Classifier(k=2, bounds=(None, upper[0])).fit(X, y)
+    np.testing.assert_allclose(model.coef_, same.coef_)
+    assert model.coef_.shape == upper.shape and np.all(model.coef_ <= 0.1 * (1 + 1e-6))
+
+
+def test_coefficients_that_underflow_are_refused():
+    X, y = features().astype(np.float32), targets().astype(np.float32)
+    with pytest.raises(ValueError, match="underflow float32"):
+        L0Regressor(2, solver=OMP).fit(X * np.float32(1e30), y * np.float32(1e-18))
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, 0.1, 1e8 + 0.1])
+def test_a_constant_column_has_no_precision(constant):
+    X = np.column_stack([features()[:, :3], np.full(N, constant)])
+    with pytest.raises(ValueError, match=r"columns \[3\] are"):
+        SparseGraphicalModel(k=1).fit(X)

@@ -216,6 +216,58 @@ def test_k_is_given_by_the_path_alone():
 # ---- divergence ----------------------------------------------------------------------------------
 
 
+GROUPS = np.arange(6) // 2
+KEPT_GROUPS = np.array([1, 0, 1, 0, 0, 0], bool)
+TWO_EDGES = np.zeros((4, 4), bool)
+TWO_EDGES[[0, 2, 3], [1, 3, 2]] = True  # the second one on both sides
+
+
+@pytest.mark.parametrize(
+    ("constraint", "shape", "message"),
+    [
+        (Groups(1, GROUPS, keep=KEPT_GROUPS), (6,), "at most k = 1 groups; got 2"),
+        (jaxht.Edges(1, keep=TWO_EDGES), (4, 4), "at most k = 1 edges; got 2"),
+    ],
+)
+def test_too_many_kept_items_are_refused(constraint, shape, message):
+    with pytest.raises(ValueError, match=message):
+        constraint.prepare(shape)
+    dataclasses.replace(constraint, k=2).prepare(shape)
+
+
+def test_one_kept_group_of_several_coordinates_counts_once():
+    Groups(1, np.array([0, 0, 1, 1]), num_groups=4, keep=np.array([1, 1, 0, 0], bool)).prepare((4,))
+
+
+@pytest.mark.parametrize("solver", [jaxht.OMP(), HTP(), IHT()], ids=lambda one: type(one).__name__)
+def test_a_path_begins_with_all_groups_that_are_kept(solver):
+    design = np.random.default_rng(4).normal(size=(20, 6)).astype(np.float32)
+    f = LeastSquares(design, design.sum(axis=1))
+    constraint = Groups(groups=GROUPS, keep=KEPT_GROUPS)
+    results = jaxht.path(f, constraint, solver, ks=[2, 3])
+    np.testing.assert_array_equal(np.sum(np.asarray(results.x) != 0, axis=1), [4, 6])
+    assert np.all(results.x[0, :4])
+    np.testing.assert_allclose(results.x[1], 1, rtol=1e-3)
+    with pytest.raises(ValueError, match="at most k = 1 groups; got 2"):
+        jaxht.path(f, constraint, solver, ks=[1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        IHT(step_size=0.5, momentum=0.9),
+        IHT(step_size=0.5, momentum=0.9, nesterov=True),
+        jaxht.HSGHT(step_size=0.5, momentum=0.9),
+    ],
+)
+def test_a_step_at_a_bound_that_momentum_holds_is_no_fixed_point(solver):
+    """0, .45, 1, 1 and then back to the minimiser .9."""
+    f = LeastSquares(np.ones((1, 1), np.float32), np.full(1, 0.9, np.float32), mean=False)
+    result = solve(f, Sparse(1, bounds=(None, 1.0)), solver, key=jax.random.key(0))
+    assert result.status == Status.CONVERGED
+    np.testing.assert_allclose(result.x, 0.9, rtol=1e-5)
+
+
 def test_blow_up_returns_the_last_sound_iterate():
     result, (x, value) = jaxht.trace(
         F,

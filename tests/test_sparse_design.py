@@ -322,3 +322,23 @@ def test_design_wraps_it():
     A = jaxht.design(scipy.sparse.csr_matrix(np.eye(3)))
     assert isinstance(A, SparseMatrix)
     assert jaxht.design(A) is A
+
+
+def test_rows_are_complex_where_the_matrix_is():
+    rng = np.random.default_rng(0)
+    M = (rng.normal(size=(6, 5)) * (rng.random((6, 5)) < 0.6) * (1 + 2j)).astype(np.complex64)
+    rows = jaxht.design(scipy.sparse.csr_array(M)).rows(jnp.array([0, 3]))
+    x, r = np.arange(1, 6, dtype=np.float32), np.array([1, 2], np.float32)
+    np.testing.assert_allclose(rows.matvec(x), M[[0, 3]] @ x, rtol=1e-5)
+    np.testing.assert_allclose(rows.rmatvec(r), M[[0, 3]].conj().T @ r, rtol=1e-5)
+
+
+def test_rows_do_not_read_entries_that_they_do_not_have():
+    M = np.array([[1, 0, 0], [0, 2, 0], [3, 3, 0]], np.float32)
+    rows = jaxht.design(scipy.sparse.csr_array(M)).rows(jnp.arange(3))
+    np.testing.assert_array_equal(rows.matvec(jnp.array([1, 1, jnp.nan])), [1, 2, 6])
+
+
+def test_numbers_of_more_than_64_bits_are_refused():
+    with pytest.raises(ValueError, match="A must be float32, float64"):
+        jaxht.design(scipy.sparse.csr_array(np.eye(2, dtype=np.longdouble)))

@@ -259,3 +259,32 @@ def test_constant_columns_are_never_selected(form, constant, dtype):
     scaled = jaxht.standardize(form(X.astype(dtype)), weights=weights.astype(dtype))
     assert np.all(np.asarray(scaled.design.matvec(np.eye(5, dtype=dtype)[2])) == 0)
     assert scaled.scale[2] == 1
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n", "value"), [(10_000, 0.1), (50_000, 0.7), (200_000, 0.1)])
+def test_a_sparse_constant_column_is_empty_in_single_precision(n, value, weighted):
+    A = scipy.sparse.csr_array(np.full((n, 1), value, np.float32))
+    weights = np.linspace(1, 2, n).astype(np.float32) if weighted else None
+    found = jaxht.standardize(A, weights=weights)
+    np.testing.assert_allclose(found.mean, value, rtol=1e-6)
+    assert float(found.scale[0]) == 1
+    np.testing.assert_allclose(found.design.columns(np.array([0])), 0, atol=1e-6 * value)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sparse_moments_are_those_of_a_dense_matrix(weighted):
+    rng = np.random.default_rng(0)
+    A = rng.normal(3, 1, size=(400, 6)) * (rng.random((400, 6)) < [0.01, 0.2, 0.5, 0.9, 1, 0])
+    weights = rng.integers(0, 3, 400).astype(float) if weighted else None
+    mean = np.average(A, axis=0, weights=weights)
+    deviation = np.sqrt(np.average((A - mean) ** 2, axis=0, weights=weights))
+    found = jaxht.standardize(scipy.sparse.csr_array(A.astype(np.float32)), weights=weights)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(found.scale, np.where(deviation > 0, deviation, 1), rtol=1e-5)
+
+
+def test_variances_of_half_precision_are_no_rounding():
+    X = jax.random.normal(jax.random.key(0), (40_000, 1)) + 1
+    found = jaxht.standardize(X.astype(jnp.bfloat16))
+    np.testing.assert_allclose(np.float32(found.scale), 1, rtol=0.05)

@@ -143,3 +143,43 @@ def test_sparsity_report():
         )
         == 1.0
     )
+
+
+# ---- extreme numbers, other dtypes ----
+
+
+def project_once(tx, params):
+    updates, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
+    return optax.apply_updates(params, updates)
+
+
+@pytest.mark.parametrize("scope", ["leaf", "global"])
+@pytest.mark.parametrize("size", [1e-25, 1e20, 1e25])
+def test_l2_ball_of_extreme_numbers(size, scope):
+    x = jnp.array([size, size, 0], jnp.float32)
+    new = project_once(transforms.l2_ball(size, scope=scope), x)
+    np.testing.assert_allclose(new, np.float32(size) * np.array([0.5**0.5, 0.5**0.5, 0]), rtol=1e-6)
+
+
+def test_l2_ball_of_complex_numbers():
+    x = jnp.array([3 + 4j, 1j])
+    expected = np.asarray(x) / 26**0.5
+    np.testing.assert_allclose(project_once(transforms.l2_ball(1.0), x), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("tx", [transforms.l2_ball(1.0), transforms.low_rank(1)])
+def test_integers_are_refused_by_their_path(tx):
+    params = {"w": jnp.ones((2, 2)), "steps": jnp.ones((2, 2), int)}
+    with pytest.raises(ValueError, match=r"\['steps'\] has dtype int32"):
+        project_once(tx, params)
+
+
+def test_a_negative_radius_is_refused():
+    with pytest.raises(ValueError, match="radius must be at least 0"):
+        transforms.l2_ball(-1.0)
+
+
+@pytest.mark.parametrize("function", [transforms.prune, transforms.straight_through])
+def test_an_infinite_entry_that_is_not_kept_is_zero(function):
+    new = function(jnp.array([jnp.inf, -jnp.inf, 1.0]), 1)
+    np.testing.assert_array_equal(new, [np.inf, 0, 0])

@@ -164,3 +164,21 @@ def test_k_and_mask_may_be_pytrees_that_can_be_called():
     assert nonzeros(transforms.prune(params, Module([2], 0.5))) == [2, 2]  # a number in a box
     with pytest.raises(ValueError, match=r"k must be one number for \.w; got \[2, 3\]"):
         transforms.prune(params, Module([2, 3], 0.5))
+
+
+def test_norms_of_blocks_are_relative_to_each_block():
+    params = jnp.array([[1.0, 1.0], [5.0, 5.0], [jnp.inf, 0], [2.0, 2.0]])
+    mask = transforms.prune(params, 2, scope=Blocks((1, 2))) != 0
+    np.testing.assert_array_equal(np.any(mask, axis=1), [False, True, True, False])
+    params = jnp.array([[1e-25, 1e-25], [1e-22, 1e-22], [1e3, 1.0], [1e-23, 1e-23]], jnp.float32)
+    mask = transforms.prune(params, 2, scope=Blocks((1, 2))) != 0
+    np.testing.assert_array_equal(np.any(mask, axis=1), [False, True, True, False])
+    largest = float(jnp.finfo(jnp.float32).max)
+    params = jnp.array([[largest, 1.0], [largest, largest]])
+    mask = transforms.prune(params, 1, scope=Blocks((1, 2))) != 0
+    np.testing.assert_array_equal(np.any(mask, axis=1), [False, True])
+
+
+@pytest.mark.parametrize("size", [7, 2**24 + 1, 2**25 + 3])
+def test_the_traced_fraction_1_keeps_all(size):
+    assert int(jax.jit(lambda k: count_kept(k, size))(1.0)) == size == count_kept(1.0, size)

@@ -140,3 +140,21 @@ def test_wrong_arguments(data):
             jaxht.SGHT(),
             ks=jnp.array([1, 2]),
         )
+
+
+def test_a_weighted_mean_of_equal_losses_has_no_error():
+    A = np.zeros((6, 2))
+    A[:, 0] = 1
+    weights = np.array([1.0, 1, 1, 1, 10, 10])
+    held_out = LeastSquares(A, np.full(6, 2**0.5), weights=weights)
+    train = LeastSquares(np.eye(2), np.zeros(2))
+    found = jaxht.validate(train, held_out, Sparse(), OMP(), ks=[1, 2])
+    np.testing.assert_allclose(found.losses, 1)
+    np.testing.assert_allclose(found.standard_errors, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.int64])
+def test_ks_that_fall_are_refused_in_every_dtype(dtype):
+    f = LeastSquares(np.eye(4), np.arange(4.0))
+    with pytest.raises(ValueError, match="ks must rise strictly"):
+        jaxht.path(f, Sparse(), OMP(), ks=np.array([3, 1], dtype))

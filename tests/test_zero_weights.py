@@ -117,3 +117,28 @@ def test_other_losses(loss):
 
 def square_loss(x, sample):
     return (x @ sample["a"] - sample["y"]) ** 2
+
+
+def test_a_finite_sum_has_finite_derivatives_where_a_sample_without_weight_is_none():
+    a = A.astype(np.float32)
+    absent = a.copy()
+    absent[ABSENT] = np.nan
+
+    def make(samples):
+        def loss(x, row):
+            return (row @ x - 1) ** 2
+
+        like = np.zeros(D, np.float32)
+        return jaxht.FiniteSum(loss, samples, like=like, weights=np.float32(WEIGHTS)).prepare()
+
+    x = np.full(D, 0.1, np.float32)
+    f, g = make(absent), make(a)
+    np.testing.assert_allclose(f.value(x, x), g.value(x, x), rtol=1e-6)
+    np.testing.assert_allclose(f.gradient(x, x), g.gradient(x, x), rtol=1e-6)
+
+
+def test_a_class_id_below_0_gives_nan():
+    from jaxht.objectives.losses import SoftmaxLoss
+
+    values = SoftmaxLoss(3).value(np.zeros((4, 3), np.float32), np.array([-1, 0, 2, 3]))
+    np.testing.assert_array_equal(np.isnan(values), [True, False, False, True])

@@ -85,6 +85,11 @@ class FISTA(Solver):
     is_penalised = True
     step_limit = 10_000
 
+    @property
+    def fixed_point_steps(self) -> int:
+        """2, since a step starts from a point beyond x."""
+        return 2
+
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> Step[FISTAState]:

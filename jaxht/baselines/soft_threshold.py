@@ -20,7 +20,7 @@ def check_free(name: str, objective: Any, constraint: Any) -> None:
     """Raise ValueError unless a constraint leaves the vector of an objective free."""
     (d,) = objective.shape
     is_free = constraint.selects_entries and constraint.is_uniform and constraint.bounds is None
-    if not is_free or constraint.k_max not in (None, d):
+    if not is_free or constraint.k_max != d:
         raise ValueError(
             f"constraint must be Sparse({d}) for {name}, which leaves x free; got {constraint!r}"
         )

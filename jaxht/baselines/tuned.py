@@ -119,7 +119,7 @@ class TunedIHT(Solver):
         rate = jnp.minimum(jnp.asarray(rate, real_dtype(objective)), 1)
         if is_complex(objective):
             return jnp.sqrt(-jnp.log(rate) / math.log(2))
-        return ndtri(1 - rate / 2) / NORMAL_MEDIAN
+        return -ndtri(rate / 2) / NORMAL_MEDIAN  # 1 - rate / 2 may round to 1
 
 
 def _tuned_rate(delta: float) -> float:

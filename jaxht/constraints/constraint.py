@@ -1,7 +1,7 @@
 """The protocols of constraints, and checks that constraints share."""
 
 import abc
-import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import jax
@@ -155,6 +155,12 @@ class SelectionConstraint(Constraint):
     def always_active(self) -> Array:
         """The items that are always active, or a scalar False."""
 
+    def first_always_active(self) -> Array:
+        """The first ``limit`` of the items that are always active, bool like items."""
+        always = self.always_active
+        first = k_largest_mask(jnp.ravel(always).astype(jnp.int32), self.limit)
+        return always & first.reshape(always.shape)
+
     @abc.abstractmethod
     def active(self, x: Array) -> Array:
         """The items on which the feasible point x is not zero, and those that are always active;
@@ -249,9 +255,19 @@ def check_sparsity(
     keep: Array | None,
     shape: tuple[int, ...],
     count: str = "d",
+    items: str = "coordinates",
+    count_kept: Callable[[Any], int | None] = np.count_nonzero,
 ) -> int | None:
     """The static bound on k for a variable of ``shape``, if it is known at trace time: k_max, or k
-    where that is a Python int. ``count`` is the name of ``num_items`` in error messages.
+    where that is a Python int.
+
+    Args:
+        k, k_max: of the constraint.
+        num_items: how many items there are.
+        keep: mask of the variable, or None.
+        shape: of the variable.
+        count, items: the names of ``num_items`` and of items in error messages.
+        count_kept: the number of items that a known mask keeps, where it is known.
 
     Raises:
         ValueError: for values that are out of range or of a wrong type.
@@ -268,14 +284,12 @@ def check_sparsity(
         name = count if k_max is None else "k_max"
         raise ValueError(f"k must lie between 0 and {name} = {bound}; got {k}")
     if keep is not None:
-        num_kept = _count_kept(keep, shape)
+        mask = _check_keep(keep, shape)
+        num_kept = None if mask is None else count_kept(mask)
         allowed = k if is_known else bound
-        selects_entries = num_items == math.prod(shape)
-        if num_kept is not None and selects_entries and num_kept > allowed:
+        if num_kept is not None and num_kept > allowed:
             name = "k" if is_known else "k_max"
-            raise ValueError(
-                f"keep must mark at most {name} = {allowed} coordinates; got {num_kept}"
-            )
+            raise ValueError(f"keep must mark at most {name} = {allowed} {items}; got {num_kept}")
     is_static = isinstance(k, int | np.integer)
     return int(k) if is_static and k_max is None else k_max
 
@@ -296,8 +310,8 @@ def _check_integer(k: Any) -> None:
         )
 
 
-def _count_kept(keep: Any, shape: tuple[int, ...]) -> int | None:
-    """The number of coordinates of a valid mask ``keep``, or None where it is not known."""
+def _check_keep(keep: Any, shape: tuple[int, ...]) -> Any:
+    """A valid mask ``keep`` on the host, or None where it is not known."""
     expected = f"a boolean mask of shape {shape}"
     mask_of_indices = ": that of indices is np.isin(np.arange(d), indices)"
     if isinstance(keep, list | tuple):
@@ -309,8 +323,7 @@ def _count_kept(keep: Any, shape: tuple[int, ...]) -> int | None:
             f"keep must be {expected}; got dtype {jnp.result_type(keep)} and shape "
             f"{jnp.shape(keep)}{hint}"
         )
-    mask = known_values(keep)
-    return None if mask is None else int(np.count_nonzero(mask))
+    return known_values(keep)
 
 
 def pad_rows(values: Any, shape: tuple[int, ...], num_added: int) -> Any:

@@ -5,6 +5,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
+from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
@@ -30,7 +31,8 @@ class Edges(SelectionConstraint):
             :func:`jaxht.solve` outside of jit then take the next multiple of 8 or so, or of
             about an eighth of k, as of :class:`jaxht.Sparse`.
         keep: bool (p, p), traced: these edges, given above the diagonal, below, or both, are always
-            active and count towards k; None for none.
+            active and count towards k; None for none. More than k edges are an error, or, where k or
+            keep is traced, only the first k are kept.
 
     Raises:
         ValueError: from :meth:`prepare`, which every solver calls, for variables that are no square
@@ -62,9 +64,28 @@ class Edges(SelectionConstraint):
                 f"Edges constrains square matrices; the objective's variable has shape {shape}"
             )
         num_edges = self.num_items(shape)
-        count = "the number of edges p (p - 1) / 2"
-        k_max = check_sparsity(self.k, self.k_max, num_edges, self.keep, shape, count)
-        return replace(self, k_max=k_max)
+        k_max = check_sparsity(
+            self.k,
+            self.k_max,
+            num_edges,
+            self.keep,
+            shape,
+            count="the number of edges p (p - 1) / 2",
+            items="edges",
+            count_kept=lambda keep: int(np.count_nonzero(_upper(keep | keep.T))),
+        )
+        prepared = replace(self, k_max=k_max)
+        is_known = all(known_values(v) is not None for v in (self.k, self.keep))
+        return prepared if is_known else prepared.with_k(self.k)
+
+    def with_k(self, k: Numeric) -> "Edges":
+        """This constraint, prepared, with another k; of more edges in ``keep`` than that, the first
+        stay."""
+        changed = replace(self, k=k)
+        if self.keep is None:
+            return changed
+        first = _entries(changed.first_always_active(), self.k_max)
+        return replace(changed, keep=self.keep & first.mask)
 
     def num_items(self, shape: tuple[int, ...]) -> int:
         """The number of edges, ``p (p - 1) / 2``."""

@@ -43,7 +43,8 @@ class Groups(SelectionConstraint):
             :func:`jaxht.solve` outside of jit then take the next multiple of 4 or more, so that
             neighbouring k share a compile.
         keep: bool, shaped like x, traced: the groups of these coordinates are always active and
-            count towards k; None for none.
+            count towards k; None for none. More than k groups are an error, or, where k, keep or
+            groups is traced, only the first k are kept.
         num_groups: m, static. None: found on the host, which needs ``groups`` to be concrete.
         size_max: static bound on the number of coordinates in k_max groups. None: found on the
             host, where ``groups`` is concrete.
@@ -105,11 +106,24 @@ class Groups(SelectionConstraint):
             raise ValueError(
                 "num_groups must be given where groups is traced: JAX needs a static number"
             )
-        k_max = check_sparsity(self.k, self.k_max, num_groups, self.keep, shape)
+
+        def count_kept(keep: Any) -> int | None:
+            return None if known is None else np.unique(known[keep]).size
+
+        k_max = check_sparsity(
+            self.k,
+            self.k_max,
+            num_groups,
+            self.keep,
+            shape,
+            count="the number of groups",
+            items="groups",
+            count_kept=count_kept,
+        )
         size_max = self.size_max
         if size_max is None and known is not None and k_max is not None:
             size_max = _largest_groups(known, k_max)
-        return replace(
+        prepared = replace(
             self,
             groups=groups,
             k_max=k_max,
@@ -117,6 +131,17 @@ class Groups(SelectionConstraint):
             size_max=size_max,
             bounds=fill_bounds(self.bounds, self.nonnegative, shape),
         )
+        is_known = all(known_values(v) is not None for v in (self.k, self.keep, groups))
+        return prepared if is_known else prepared.with_k(self.k)
+
+    def with_k(self, k: Numeric) -> "Groups":
+        """This constraint, prepared, with another k; of more groups in ``keep`` than that, the
+        first stay."""
+        changed = replace(self, k=k)
+        if self.keep is None:
+            return changed
+        first = changed.first_always_active()
+        return replace(changed, keep=self.keep & first[self.groups])
 
     def num_items(self, shape: tuple[int, ...]) -> int | None:
         """The number of groups; None where their sizes are traced."""

@@ -90,10 +90,7 @@ class Sparse(SelectionConstraint):
         changed = replace(self, k=k)
         if self.keep is None:
             return changed
-        kept = jnp.ravel(self.keep).astype(jnp.int32)
-        first = k_largest_mask(kept, changed.limit)
-        first = first.reshape(self.keep.shape)
-        return replace(changed, keep=self.keep & first)
+        return replace(changed, keep=changed.first_always_active())
 
     def num_items(self, shape: tuple[int, ...]) -> int:
         """The number of entries."""

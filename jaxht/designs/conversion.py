@@ -125,6 +125,11 @@ def hstack(parts: Sequence[Any]) -> Stacked:
     floats = [A.dtype for A in designs if jnp.issubdtype(A.dtype, jnp.floating)]
     dtype = jnp.result_type(*floats or [float])
     designs = [cast_numbers(A, dtype) for A in designs]
+    if any(jnp.issubdtype(A.dtype, jnp.complexfloating) for A in designs):
+        raise ValueError(
+            f"parts must be real; got {[str(jnp.dtype(A.dtype)) for A in designs]}: use "
+            "jnp.concatenate for complex arrays"
+        )
     if any(jax.dtypes.canonicalize_dtype(A.dtype) != dtype for A in designs):
         raise ValueError(
             f"streams and operators must be of {dtype}; got {[str(jnp.dtype(A.dtype)) for A in designs]}"

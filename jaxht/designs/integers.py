@@ -17,6 +17,8 @@ from jaxht.linalg.full_precision import matmul
 # A block that is converted has at most so many rows, and so many numbers unless it has 8 rows.
 MAX_ROWS_IN_BLOCK = 256
 MAX_NUMBERS_IN_BLOCK = 2**19
+# Of the lower word of a sum.
+WORD_BITS = 16
 
 
 @pytree
@@ -90,18 +92,21 @@ class Integers(blockwise.Coded):
 
         def body(first: Array, new: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
             block = blockwise.take(array, first, len(new)).astype(jnp.int32)
-            called = new[:, None] & (True if missing is None else block != missing)
-            parts = (
-                jnp.sum(part, axis=0, dtype=jnp.int32)
-                for part in (jnp.where(called, block, 0), called)
-            )
-            return tuple(total + part for total, part in zip(sums, parts, strict=True))
+            is_called = new[:, None] & (True if missing is None else block != missing)
+            total = jnp.sum(jnp.where(is_called, block, 0), axis=0, dtype=jnp.int32)
+            called = jnp.sum(is_called, axis=0, dtype=jnp.int32)
+            # Of millions of rows a sum exceeds an int32: it is kept in two words.
+            high, low, num_called = sums
+            low += total
+            return high + (low >> WORD_BITS), low & (2**WORD_BITS - 1), num_called + called
 
         zeros = jnp.zeros(array.shape[1], jnp.int32)
-        total, called = blockwise.loop(array.shape[0], A._rows(), body, (zeros, zeros))
+        start = (zeros, zeros, zeros)
+        high, low, num_called = blockwise.loop(array.shape[0], A._rows(), body, start)
+        total = high.astype(ones.dtype) * 2**WORD_BITS + low
         return cls(
             array=array,
-            fill=total / jnp.maximum(called, 1).astype(ones.dtype),
+            fill=total / jnp.maximum(num_called, 1).astype(ones.dtype),
             scale=ones,
             missing=missing,
         )

@@ -171,18 +171,23 @@ class LinearOperator(Design):
         """False: columns cost a product each."""
         return False
 
+    def _as_vector(self, v: Array) -> Array:
+        """v, complex where the operator is."""
+        return v.astype(self.dtype) if is_complex(self) and not is_complex(v) else v
+
     def matvec(self, x: Array) -> Array:
         """``A x``: x is (d,), or (d, c), which takes the product of each column. Cost: a product,
         or c."""
         if x.ndim == 2:
             return jax.vmap(self.matvec, in_axes=1, out_axes=1)(x)
-        return self.product(x, *self.args)
+        return self.product(self._as_vector(x), *self.args)
 
     def rmatvec(self, r: Array) -> Array:
         """``A^H r``: r is (n,), or (n, c), which takes the product of each column. Cost: a product,
         or c."""
         if r.ndim == 2:
             return jax.vmap(self.rmatvec, in_axes=1, out_axes=1)(r)
+        r = self._as_vector(r)
         if self.adjoint is not None:
             return self.adjoint(r, *self.args)
         if is_complex(self):

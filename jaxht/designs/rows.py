@@ -70,14 +70,16 @@ class SparseRows(Design):
         times c."""
 
         def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
-            # What the padding reads is multiplied by 0.
-            entries = (take(x, jnp.minimum(column, self.num_columns - 1)) for column in columns.T)
-            sums = sum(
-                _align(value, entry) * entry for value, entry in zip(values.T, entries, strict=True)
-            )
+            sums = 0
+            for value, column in zip(values.T, columns.T, strict=True):
+                entry = take(x, jnp.minimum(column, self.num_columns - 1))
+                # The padding reads 0.
+                entry = jnp.where(_align(column < self.num_columns, entry), entry, 0)
+                sums += _align(value, entry) * entry
             return product.at[row].add(sums, mode="drop")
 
-        return self._loop_blocks(add, jnp.zeros((self.shape[0], *x.shape[1:]), x.dtype))
+        dtype = jnp.result_type(self.dtype, x)
+        return self._loop_blocks(add, jnp.zeros((self.shape[0], *x.shape[1:]), dtype))
 
     def rmatvec(self, r: Array) -> Array:
         """``A^H r``, from (b,) to (d,), or from (b, c) to (d, c). Cost: the entries of the rows,
@@ -88,7 +90,8 @@ class SparseRows(Design):
             terms = _align(values.conj(), entries) * entries
             return product.at[columns].add(terms, mode="drop")
 
-        return self._loop_blocks(add, jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype))
+        dtype = jnp.result_type(self.dtype, r)
+        return self._loop_blocks(add, jnp.zeros((self.num_columns, *r.shape[1:]), dtype))
 
     def _loop_blocks(
         self, add: Callable[[Array, Array, Array, Array], Array], start: Array

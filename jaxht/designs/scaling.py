@@ -168,7 +168,7 @@ def find_moments(A: Design, weights: Array | None = None) -> ColumnMoments:
     eps = machine_eps(mean)
     # The root of n ulps is what a mean loses; in two passes its square alone is lost, and from
     # counts nothing.
-    noise = n**0.5 * eps if central is None else n * eps**2
+    noise = n**0.5 * eps if central is None else min(n * eps**2, eps)
     return ColumnMoments(mean, jnp.where(variance <= noise * square, 0, variance), square)
 
 

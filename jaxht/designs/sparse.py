@@ -14,7 +14,7 @@ from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks
 from jaxht.designs.protocol import Design
 from jaxht.designs.rows import SparseRows
-from jaxht.linalg.inner_products import real_dtype
+from jaxht.linalg.inner_products import is_complex, real_dtype
 
 # A refit gathers dense columns if they have at most so many numbers for each stored one of A.
 MAX_GATHERED_PER_STORED = 4
@@ -105,6 +105,32 @@ class SparseMatrix(Design):
         """``sum_i weights_i |A_ij|^2`` for all j, (d,). Cost: nnz."""
         return self.by_column.squared().dot(weights)
 
+    def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
+        """Mean and variance of each column, the mean corrected by that of the residuals, since a
+        sum goes through a column entry by entry; None of complex numbers."""
+        if is_complex(self):
+            return None
+        n, d = self.shape
+        part = self.by_column
+        share = jnp.full(n, 1 / n, self.dtype) if weights is None else weights
+        is_stored = part.indices < n
+
+        def average(values: Array) -> Array:
+            return dataclasses.replace(part, values=jnp.where(is_stored, values, 0)).dot(share)
+
+        def center(mean: Array) -> Array:
+            return part.values - mean[part.rows][:, None]
+
+        counts = jax.ops.segment_sum(jnp.sum(is_stored, axis=1, dtype=jnp.int32), part.rows, d)
+        # The share of the entries that are not stored.
+        zeros = (n - counts).astype(self.dtype) / n
+        if weights is not None:
+            others = jnp.sum(share) - average(jnp.ones_like(part.values))
+            zeros = jnp.where(counts < n, jnp.maximum(others, 0), 0)
+        mean = average(part.values)
+        mean += average(center(mean)) - zeros * mean
+        return mean, average(center(mean) ** 2) + zeros * mean**2
+
     divides_columns = True
 
     def divide_columns(self, divisors: Array, norms: Array | None) -> "SparseMatrix":
@@ -168,7 +194,7 @@ def read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int,
     n, d = (int(size) for size in A.shape)
     if max(n, d) >= 2**31:
         raise ValueError(f"A must have fewer than 2^31 rows and columns; got shape {A.shape}")
-    if values.dtype.kind not in "fciub":
+    if values.dtype.kind not in "fciub" or values.dtype.char in "gG":  # of 80 or 128 bits
         raise ValueError(
             "A must be float32, float64, complex64 or complex128 (or integer); got dtype "
             f"{values.dtype}"

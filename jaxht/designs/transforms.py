@@ -38,7 +38,8 @@ def partial_dft(shape: Shape, rows: Array, *, dtype: ArrayDType = complex) -> Li
         A complex :class:`jaxht.LinearOperator` of shape (n, d), with the norms of its columns.
 
     Raises:
-        ValueError: for rows that are no vector of integers in [0, d), as far as known.
+        ValueError: for rows that are no vector of integers in [0, d), as far as known, and for a
+            real dtype.
 
     Cost: a product takes an FFT, d log d.
 
@@ -51,6 +52,9 @@ def partial_dft(shape: Shape, rows: Array, *, dtype: ArrayDType = complex) -> Li
         [2.828, 0.0]
     """
     lengths = _check_rows(shape, rows)
+    dtype = jnp.result_type(dtype)
+    if not jnp.issubdtype(dtype, jnp.complexfloating):
+        raise ValueError(f"dtype must be complex64 or complex128; got {dtype}")
     A = _sampled(_fft, _inverse_fft, lengths, rows, dtype)
     return dataclasses.replace(A, norms=jnp.ones(A.shape[1], real_dtype(A)))
 
@@ -209,14 +213,23 @@ def toeplitz(column: Array, row: Array) -> LinearOperator:
     d = row.shape[0]
     kernel = jnp.concatenate([column, above[::-1]])
 
-    # Prefix sums, so that no small norm is a difference of large numbers where n >= d.
     zero = jnp.zeros(1, real_dtype(column))
     below_sums = jnp.concatenate([zero, jnp.cumsum(squares(column))])
     above_sums = jnp.concatenate([zero, jnp.cumsum(squares(above))])
-    j = jnp.arange(d)
-    sums = below_sums[jnp.maximum(n - j, 0)] + above_sums[j] - above_sums[jnp.maximum(j - n, 0)]
-    norms = jnp.sqrt(jnp.maximum(sums, 0))
-    return _convolution(kernel, (n, d), norms)
+    if d > n:
+        above_sums = jnp.concatenate([above_sums[:n], _window_sums(squares(above), n)])
+    sums = below_sums[jnp.maximum(n - jnp.arange(d), 0)] + above_sums
+    return _convolution(kernel, (n, d), jnp.sqrt(sums))
+
+
+def _window_sums(v: Array, length: int) -> Array:
+    """The sums of v over all windows of a length: each of the end of a block and the beginning of
+    the next one, as a difference of sums would lose those that are small."""
+    blocks = jnp.pad(v, (0, -v.size % length + length)).reshape(-1, length)
+    suffixes = jnp.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].ravel()
+    prefixes = jnp.cumsum(blocks, axis=1).ravel()
+    first = jnp.arange(v.size - length + 1)
+    return suffixes[first] + jnp.where(first % length > 0, prefixes[first + length - 1], 0)
 
 
 def _convolution(

@@ -33,6 +33,8 @@ from jaxht.solvers import DIHT
 
 __all__ = ["Certificate", "certify"]
 
+DEFAULT_STEPS = 200  # of the descent on the relaxation
+
 
 class Certificate(NamedTuple):
     """Bounds on the global optimum f* of a problem; scalars in units of f, of the objective's
@@ -63,7 +65,7 @@ def certify(
     x: Array,
     *,
     solver: DIHT | None = None,
-    stop: Stop = Stop(max_steps=200, gap_rtol=1e-6),
+    stop: Stop = Stop(max_steps=DEFAULT_STEPS, gap_rtol=1e-6),
 ) -> Certificate:
     """Bound how far f(x), for an x of any solver, is from the global optimum. Works under jit and
     vmap.
@@ -118,9 +120,9 @@ def certify(
     constraint = constraint.prepare(model.shape)
     x = cast_point(x, model)
     if solver is None and has_perspective(constraint):
-        return call_on_device(
-            certify_by_relaxation, model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps
-        )
+        gap_rtol = 0.0 if stop.gap_rtol is None else stop.gap_rtol
+        max_steps = DEFAULT_STEPS if stop.max_steps is None else stop.max_steps
+        return call_on_device(certify_by_relaxation, model, constraint, x, gap_rtol, max_steps)
     result = solve(
         objective, constraint, DIHT(debias=False) if solver is None else solver, x0=x, stop=stop
     )

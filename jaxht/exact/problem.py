@@ -131,6 +131,11 @@ class ReducedProblem:
         has_ridge = l2 + borrowed > 0
         if big_m is None and not has_ridge:
             big_m = 1.5 * float(np.max(np.abs(best.x), initial=0.0))
+        if big_m is not None and has_ridge and not constraint.selects_entries:
+            raise ValueError(
+                "big_m must be None under Groups, and for complex numbers, whose parts are groups: "
+                f"no bounds are kept there; got {big_m}"
+            )
         if big_m is not None:
             constraint = _bounded(constraint, objective.shape, big_m)
         if not has_ridge:

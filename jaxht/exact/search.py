@@ -98,8 +98,8 @@ def branch_and_bound(
             :func:`jaxht.solve`. None: 0, or where l2 is 0 the solution found by solve. The search
             also finds good points by itself.
         batch: nodes in a compiled call at most, an int.
-        big_m: a bound of ``|x_j|`` (of complex numbers, of their parts) that is assumed to hold; None: where one is needed, 1.5 times
-            the largest entry of the best point.
+        big_m: a bound of ``|x_j|`` that is assumed to hold; None: where one is needed, 1.5 times the
+            largest entry of the better of x0 and the solution found by solve.
         progress: whether to print a line to stderr every few seconds; or a function of
             :class:`BranchAndBoundProgress`.
         checkpoint: a file that the search is written to, once a minute and in the end, and
@@ -272,15 +272,20 @@ class _Search:
         Columns that no good support holds are left out. Where a file gave points, the best of them
         is that to begin with.
         """
+        has_ridge = float(self.objective.penalty) > 0
+        # The bound that is assumed without a ridge is that of a good point.
+        searches = not (self.solutions or x0 is None or has_ridge or self.big_m is not None)
         if self.solutions:
             x0 = self.solutions[0].x
-        if x0 is None and float(self.objective.penalty) > 0:
+        if x0 is None and has_ridge:
             x0 = np.zeros(self.objective.shape)  # the relaxation at the root leads to better ones
         elif x0 is None:
-            # Without its own k_max, so that problems of other sizes share a program.
-            x0 = solve(self.objective, replace(self.constraint, k_max=None))
+            x0 = self._search()
         first = x0.x if isinstance(x0, Result) else x0
         found = project_and_evaluate(self.objective, self.constraint, first)
+        if searches:
+            other = project_and_evaluate(self.objective, self.constraint, self._search().x)
+            found = other if other.value < found.value else found
         x = found.x
         self.solutions = [Solution(x, np.flatnonzero(found.active), float(found.value))]
         self.use(np.arange(len(x)), self.big_m)
@@ -305,6 +310,11 @@ class _Search:
         best = project_and_evaluate(self.objective, self.constraint, self.solutions[0].x)
         self.closing_ridge = find_closing_ridge(best.x, np.abs(best.gradient))
         self.tree.add([node], self.target)
+
+    def _search(self) -> Result:
+        """The point of the default solver."""
+        # Without its own k_max, so that problems of other sizes share a program.
+        return solve(self.objective, replace(self.constraint, k_max=None))
 
     def use(self, columns: NDArray[Any], big_m: float | None) -> None:
         """Go on with some of the columns."""

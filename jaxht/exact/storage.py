@@ -45,7 +45,9 @@ def nodes_from_arrays(arrays: Arrays) -> list[OpenNode]:
 
 def solutions_to_arrays(solutions: list[Solution]) -> Arrays:
     """Points on supports, a row each."""
-    supports = [np.isin(np.arange(len(s.x)), s.items) for s in solutions]
+    # Numbers of groups may be above that of coordinates.
+    width = max((1 + max([len(s.x) - 1, *s.items]) for s in solutions), default=0)
+    supports = [np.isin(np.arange(width), s.items) for s in solutions]
     return {
         "solutions": np.array([s.x for s in solutions]),
         "supports": np.array(supports),

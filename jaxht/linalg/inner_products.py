@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.full_precision import matmul
@@ -16,6 +17,7 @@ from jaxht.linalg.full_precision import matmul
 __all__ = [
     "check_real",
     "check_real_array",
+    "common_unit",
     "conj_matmul",
     "is_complex",
     "rankable",
@@ -76,6 +78,14 @@ def real_products(u: Array, v: Array) -> Array:
 def squares(v: Array) -> Array:
     """``|v_i|^2``, real."""
     return v.real**2 + v.imag**2 if is_complex(v) else v**2
+
+
+def common_unit(v: Array, axis: Any = None) -> Array:
+    """The largest magnitude along axes, which stay with length 1, as far as its inverse is a normal
+    number: of v divided by it, squares neither over- nor underflow. Its derivative is 0."""
+    tiny = float(jnp.finfo(v.dtype).tiny)
+    largest = jnp.max(jnp.abs(v), axis=axis, keepdims=True, initial=0)
+    return lax.stop_gradient(jnp.clip(largest, tiny, 1 / tiny))
 
 
 def rankable(z: Array) -> Array:

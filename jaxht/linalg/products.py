@@ -16,7 +16,7 @@ from jax import lax
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.full_precision import matmul
-from jaxht.linalg.inner_products import real_vdot, squares
+from jaxht.linalg.inner_products import common_unit, real_vdot, squares
 from jaxht.linalg.lapack import triangular_factor
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "drop_unweighted",
     "known_by_products",
     "multiply",
+    "relative_squares",
     "square_norm",
     "square_norms",
     "weighted_square",
@@ -186,6 +187,15 @@ def apply_to_columns(product: Callable[[Array], Array], x: Any) -> Array:
 
 # A longer vector takes more time in one reduction than in several kernels.
 MAX_ENTRIES_IN_ONE_REDUCTION = 2**14
+
+
+def relative_squares(x: Any, y: Any) -> tuple[Array, Array]:
+    """``||x - y||^2`` and ``||x||^2``, of arrays or factors, both in units of the square of the
+    largest entry of x, or of its largest singular value."""
+    is_factored = known_by_products(x)
+    unit = common_unit(x.s if is_factored else x).ravel()[0]
+    scaled = Factored(x.U, x.s / unit, x.V) if is_factored else x / unit
+    return square_norms((1 / unit) * (x - y), scaled)
 
 
 def square_norms(x: Any, y: Any) -> tuple[Array, Array]:

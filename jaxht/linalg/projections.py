@@ -1,10 +1,10 @@
 """Projections onto the constraint sets: the nearest point of the set in the l2 norm."""
 
 import jax.numpy as jnp
-from jax import lax
 
 from jaxht._meshes import shard_like_first
 from jaxht._typing import Array, Numeric
+from jaxht.linalg.inner_products import common_unit, real_dtype, squares
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.linalg.svd import truncated_svd
 
@@ -48,7 +48,7 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
     axis.
 
     Args:
-        v: floating array of shape (..., d).
+        v: array of shape (..., d), real or complex; half precision is squared in float32.
         radius: w >= 0, static or traced, broadcastable to the leading shape; infinity gives the
             identity.
 
@@ -57,6 +57,9 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
         0. The derivative with respect to v is the identity inside the ball and on its boundary, and
         ``w / ||v|| (I - v v' / ||v||^2)`` outside; with respect to w it is ``v / ||v||`` outside,
         else 0.
+
+    Raises:
+        ValueError: for integers and booleans.
 
     Cost: two passes over v.
 
@@ -68,18 +71,18 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
         >>> projections.l2_ball(jnp.array([3.0, 4.0]), 2.5).tolist()
         [1.5, 2.0]
     """
-    # Divided by the largest magnitude, the squares neither over- nor underflow. The quotient radius
-    # / norm does not depend on that scale, so neither does its derivative.
-    largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
-    tiny = float(jnp.finfo(v.dtype).tiny)
-    scale = jnp.clip(largest, tiny, 1 / tiny)  # of which the inverse is a normal number too
-    unit = v / scale
-    square = jnp.sum(unit * unit, axis=-1, keepdims=True)
-    radius = jnp.asarray(radius, v.dtype)[..., None]
+    if not jnp.issubdtype(v.dtype, jnp.inexact):
+        raise ValueError(f"v must be floating or complex; got {v.dtype}")
+    wide = v.astype(jnp.promote_types(v.dtype, jnp.float32))
+    # The quotient radius / norm does not depend on the scale, so neither does its derivative.
+    scale = common_unit(wide, axis=-1)
+    unit = wide / scale
+    square = jnp.sum(squares(unit), axis=-1, keepdims=True)
+    radius = jnp.asarray(radius, real_dtype(wide))[..., None]
     inside = jnp.sqrt(square) <= radius / scale
     # The root of 0 has no derivative.
     norm = jnp.sqrt(jnp.where(inside, 1, square))
-    return jnp.where(inside, v, unit * (radius / norm))
+    return jnp.where(inside, v, (unit * (radius / norm)).astype(v.dtype))
 
 
 @shard_like_first

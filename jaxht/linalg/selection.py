@@ -293,6 +293,9 @@ def decreasing_order(z: Array) -> Array:
         >>> selection.decreasing_order(jnp.array([1.0, -3.0, 2.0, 1.0])).tolist()
         [2, 0, 3, 1]
     """
+    # A descending sort has NaN first.
+    if jnp.issubdtype(z.dtype, jnp.floating):
+        return jnp.argsort(-z, stable=True).astype(jnp.int32)
     return jnp.argsort(z, stable=True, descending=True).astype(jnp.int32)
 
 

@@ -247,11 +247,12 @@ def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) 
     # Of all predictions, in norm.
     shift = gamma * columns * jnp.sqrt(_num_nonzeros(x)) * _norm(x) + lost
     if objective.offset is not None:
-        shift += gamma * _norm(objective.offset)
+        shift += gamma * _norm(objective.of_present(objective.offset))
     size = jnp.sum(objective.weight(loss.value_size(u, y))) + objective.ridge(x)
     shares = objective.weight(jnp.ones_like(u.real))
     if loss.is_smooth:
-        curvature = jnp.maximum(loss.smoothness(y), jnp.max(loss.curvature(u, y)))
+        largest = jnp.max(objective.of_present(loss.curvature(u, y)))
+        curvature = jnp.maximum(loss.smoothness(objective.of_present(y)), largest)
         change = _norm(objective.weight(slopes)) + jnp.max(shares) * curvature * shift
     else:  # slopes of at most 1
         change = _norm(shares)

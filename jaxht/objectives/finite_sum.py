@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._checks import check_array, warn_of_rounding
+from jaxht._checks import check_array, known_values, warn_of_rounding
 from jaxht._dataclass import mixed, pytree, replace
 from jaxht._typing import Array, ArrayTree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
@@ -96,7 +96,8 @@ class FiniteSum(Custom, SumOverSamples):
             check_array("weights", self.weights, f"an array of shape {shape}")
             if self.weights.shape != shape:
                 raise ValueError(f"weights must have shape {shape}; got {self.weights.shape}")
-        return super().prepare()
+        prepared = super().prepare()
+        return replace(prepared, samples=_fill_absent(prepared.samples, prepared.weights))
 
     def minibatch(self, indices: Array, weights: Array) -> "FiniteSum":
         """The objective ``sum_j weights_j f_{i_j}``."""
@@ -148,3 +149,21 @@ class FiniteSum(Custom, SumOverSamples):
     def _weights(self) -> Array:
         n = self.num_samples
         return jnp.full(n, 1 / n, self.dtype) if self.weights is None else self.weights
+
+
+def _fill_absent(samples: ArrayTree, weights: Array | None) -> ArrayTree:
+    """The samples, with one of weight in place of those of weight 0, whose derivatives may be
+    NaN."""
+    known = known_values(weights)
+    if weights is None or (known is not None and np.all(known != 0)):
+        return samples
+    weights = jnp.asarray(weights)
+    is_present = weights != 0
+    other = jnp.argmax(weights)
+
+    def fill(leaf):
+        leaf = jnp.asarray(leaf)
+        mask = is_present.reshape(-1, *[1] * (leaf.ndim - 1))
+        return jnp.where(mask, leaf, leaf[other])
+
+    return jax.tree.map(fill, samples)

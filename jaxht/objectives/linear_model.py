@@ -266,9 +266,9 @@ class LinearModel(SumOverSamples):
         product has the unit of y. Cost: n."""
         if self.loss.is_bounded:
             return 1.0
-        u = self._of_present(self.linear_predictor(pred))
+        u = self.of_present(self.linear_predictor(pred))
         loss: Any = self.loss
-        largest = jnp.max(self._of_present(loss.curvature(u, self.y)))
+        largest = jnp.max(self.of_present(loss.curvature(u, self.y)))
         scale = self.curvature_bound() / largest
         return jnp.where((largest > 0) & jnp.isfinite(scale), scale, 1)
 
@@ -416,13 +416,13 @@ class LinearModel(SumOverSamples):
 
     def curvature_bound(self) -> Numeric:
         """b, the bound of l''; targets of weight 0 do not count."""
-        return self.loss.smoothness(self._of_present(self.y))
+        return self.loss.smoothness(self.of_present(self.y))
 
     def damping(self, u: Array) -> Numeric:
         """The curvature of the loss in units of which Newton steps at u are damped."""
-        return self.loss.damping(self._of_present(u), self._of_present(self.y))
+        return self.loss.damping(self.of_present(u), self.of_present(self.y))
 
-    def _of_present(self, v: Array) -> Array:
+    def of_present(self, v: Array) -> Array:
         """v (n, ...), with 0 for samples of weight 0."""
         if self.weights is None:
             return v

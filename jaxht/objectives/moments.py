@@ -140,9 +140,10 @@ class MomentLeastSquares(Objective):
         return ScaledGram(self, 1.0)
 
     def exact_fits(self, values: Array) -> Array:
-        """Which values of f are rounding errors of that at 0."""
+        """Which values of f are rounding errors of that at 0; none where ``square`` is 0."""
         total = self.normalise(as_dtype(self.square, values.dtype)) / 2
-        return values <= EXACT_MOMENT_FIT_ULPS * machine_eps(values) * total
+        # Without ||y||^2 f does not tell.
+        return (total > 0) & (values <= EXACT_MOMENT_FIT_ULPS * machine_eps(values) * total)
 
     # ---- what subproblems ask for ----
 

@@ -115,6 +115,7 @@ class Cox(LinearModel):
         model = super().prepare()
         if model.risk_sets is not None:
             return model
+        model = replace(model, y=_distinguish_times(self.y, model.y))
         return replace(model, risk_sets=find_risk_sets(model.y, model.strata))
 
     def pad(self, num_samples: int, num_columns: int) -> Self | None:
@@ -125,6 +126,18 @@ class Cox(LinearModel):
         strata = repeat_last(self.strata, num_samples)
         risk_sets = find_risk_sets(np.asarray(padded.y), strata)
         return replace(padded, strata=strata, risk_sets=risk_sets)
+
+
+def _distinguish_times(y: Array, cast: Array) -> Array:
+    """Times and events in the dtype of ``cast``; where known times that differ would be equal
+    there, as seconds since 1970 in float32, the ranks of the times, of which f depends alone."""
+    known = known_values(y)
+    if known is None:
+        return cast
+    times, ranks = np.unique(known[:, 0], return_inverse=True)
+    if np.unique(times.astype(cast.dtype)).size == times.size:
+        return cast
+    return np.stack([ranks.ravel(), known[:, 1]], axis=1).astype(cast.dtype)
 
 
 def _check_strata(strata: Array, num_samples: int) -> None:

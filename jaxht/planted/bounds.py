@@ -139,7 +139,7 @@ def relaxed_sparsity(nu: Numeric, K: Numeric) -> Array:
     """
     u = 1 / nu  # nu / (nu - 1)^2 = u / (1 - u)^2, which is safe at nu = inf
     ratio = divide_where(u < 1, u, (1 - u) ** 2, jnp.inf)
-    return K * jnp.maximum(1, ratio)
+    return jnp.where(nu > 1, K * jnp.maximum(1, ratio), jnp.inf)
 
 
 @promotes
@@ -485,7 +485,7 @@ def num_steps(factor: Numeric, ratio: Numeric) -> Array:
         7.0
     """
     steps = jnp.ceil(jnp.log(ratio) / jnp.log(1 / jnp.minimum(factor, 1)))
-    return jnp.where(ratio > 1, jnp.maximum(steps, 1), 0)
+    return jnp.where(ratio <= 1, 0, jnp.maximum(steps, 1))
 
 
 class HSGHTParameters(NamedTuple):

@@ -11,8 +11,9 @@ from jaxht._dataclass import pytree, replace
 from jaxht._loops import while_loop
 from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.inner_products import is_complex
-from jaxht.linalg.products import square_norms
+from jaxht.linalg.products import relative_squares
 from jaxht.objectives.objective import Objective
 from jaxht.runner._problem import Problem, Start, initial_point
 from jaxht.runner._result import Result
@@ -25,6 +26,8 @@ __all__ = ["Carry", "advance", "finish", "for_products", "one_step", "one_turn",
 
 # A run has diverged where f exceeds this many times its value at the start (or at 0).
 DIVERGENCE_FACTOR = 1e8
+# Of the steps before the last one, changes of so many ulps leave x as it is.
+STILL_ULPS = 100.0
 # With which the best point of a run is returned.
 _BEST_OF_RUN = (Status.MAX_STEPS, Status.CYCLING, Status.REFIT_FAILED, Status.NO_MINIMISER)
 
@@ -41,6 +44,8 @@ class Carry:
         counts: what the run has cost, a :class:`Counts`.
         status: int32, a :class:`jaxht.Status`.
         num_steps: int32, steps taken.
+        num_still: int32, the number of steps in a row that have left x as it is, up to rtol or
+            rounding.
         patience: int32, the number of steps for which the support has not changed, where
             ``support_patience`` is given.
         divergence_threshold: the value of f above which the run is DIVERGED, a scalar.
@@ -53,6 +58,7 @@ class Carry:
     counts: Counts
     status: Array
     num_steps: Array
+    num_still: Array
     patience: Array
     divergence_threshold: Array
     best: tuple[Array, Array] | None = None
@@ -119,6 +125,7 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
         counts=Counts.zero(objective.num_samples).plus(info),
         status=status,
         num_steps=zero,
+        num_still=zero,
         patience=zero,
         divergence_threshold=divergence_threshold,
         best=best,
@@ -226,14 +233,18 @@ def one_turn(problem: Problem, carry: Carry) -> Carry:
     info = replace(info, refit_status=refit_status)
     step_ended = jnp.asarray(info.ends_step, jnp.int32)
     num_steps = carry.num_steps + step_ended
+    num_still = carry.num_still
     patience = carry.patience
     still: Any = False
     stable: Any = False
     if solver.fixed_point_test:
-        change, size = square_norms(iterate.x - old.x, iterate.x)
-        is_close = change <= jnp.square(jnp.asarray(stop.rtol)) * size
-        # Squares that overflow tell nothing.
-        still = is_close & (size < jnp.inf) & info.accepted & ~info.skip_fixed_point_test
+        change, size = relative_squares(iterate.x, old.x)
+        is_tested = (size < jnp.inf) & info.accepted & ~info.skip_fixed_point_test
+        rtol = jnp.asarray(stop.rtol)
+        # Momentum moves x by some ulps for ever, in turns with steps that leave it as it is.
+        loose = jnp.maximum(rtol, STILL_ULPS * machine_eps(change))
+        num_still = jnp.where(is_tested & (change <= loose**2 * size), num_still + 1, 0)
+        still = is_tested & (change <= rtol**2 * size) & (num_still >= solver.fixed_point_steps)
     if stop.support_patience is not None:
         same = constraint.support_of(iterate.x).equals(constraint.support_of(old.x))
         patience = jnp.where(same, patience + step_ended, 0)
@@ -251,6 +262,7 @@ def one_turn(problem: Problem, carry: Carry) -> Carry:
         counts=counts,
         status=status,
         num_steps=num_steps,
+        num_still=num_still,
         patience=patience,
         divergence_threshold=carry.divergence_threshold,
         best=best,

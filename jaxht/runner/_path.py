@@ -156,7 +156,8 @@ def check_ks(ks: Any) -> Any:
         raise ValueError(
             f"ks must be a list of integers; got dtype {ks.dtype} and shape {ks.shape}"
         )
-    if known is not None and np.any(np.diff(known) <= 0):
+    # A difference of unsigned integers would wrap around.
+    if known is not None and np.any(known[1:] <= known[:-1]):
         raise ValueError(f"ks must rise strictly; got {ks}")
     return as_dtype(ks, jnp.int32)
 

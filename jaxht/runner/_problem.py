@@ -1,5 +1,6 @@
 """The preparation of a run: arguments are checked once, and defaults filled in."""
 
+import math
 import warnings
 from typing import Any, TypeAlias
 
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_kind, check_scalars
+from jaxht._checks import check_kind, check_scalars, known_values
 from jaxht._dataclass import cast_numbers, pytree, replace
 from jaxht._repr import describe
 from jaxht._typing import PRNGKey
@@ -107,7 +108,9 @@ def prepare(
     check_scalars(solver)
     check_scalars(stop)
     _check_key(key, solver)
-    if not solver.is_penalised:
+    if solver.is_penalised:
+        _check_free(objective, constraint, solver)
+    else:
         _warn_of_few_samples(objective, constraint)
     stop = _complete(stop, constraint, solver, dtype)
     problem = cast_numbers(Problem(objective, constraint, solver, stop), dtype)
@@ -147,6 +150,17 @@ def _warn_of_few_samples(objective: Any, constraint: Any) -> None:
             f"k = {k} is above the number of samples, {n}: as many coefficients fit any "
             "targets, and the result has no more; give a smaller k, or l2 > 0",
             stacklevel=4,
+        )
+
+
+def _check_free(objective: Objective, constraint: Constraint, solver: Solver) -> None:
+    """Raise ValueError for a known k that would leave out entries, as a penalty does not."""
+    size = math.prod(objective.shape)
+    k = known_values(constraint.k)
+    if constraint.selects_entries and k is not None and k != size:
+        raise ValueError(
+            f"constraint must be Sparse({size}) for {type(solver).__name__}, which leaves x free; "
+            f"got k = {k}"
         )
 
 

@@ -376,5 +376,10 @@ def _standard_error(objective: Any, pred: Array) -> Array:
     if objective.weights is not None:
         present = jnp.any(objective.weights.reshape(losses.size, -1) > 0, axis=1)
     n = jnp.sum(present, dtype=losses.dtype)
-    deviations = jnp.where(present, losses - jnp.sum(losses) / n, 0)
+    # The share of each sample in the sum: a mean of equal losses has no variance.
+    shares = 1 / n
+    if objective.mean and objective.weights is not None:
+        weights = objective.sample_weights.reshape(losses.size, -1).sum(axis=1)
+        shares = weights / jnp.sum(weights)
+    deviations = jnp.where(present, losses - shares * jnp.sum(losses), 0)
     return jnp.sqrt(n / (n - 1) * jnp.sum(deviations**2))

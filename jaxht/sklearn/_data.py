@@ -314,6 +314,13 @@ def split_samples(
     for fold, (inside, outside) in enumerate(splits):
         np.add.at(train[fold], inside, weights[inside])
         np.add.at(held_out[fold], outside, weights[outside])
+    for part, verb in (train, "trains on"), (held_out, "holds out"):
+        is_empty = ~np.any(part, axis=tuple(range(1, part.ndim)))
+        if np.any(is_empty):
+            raise ValueError(
+                f"cv must have samples of weight above 0 in each part; fold {np.argmax(is_empty)} "
+                f"{verb} none: shuffle, or leave samples of weight 0 out of X"
+            )
     return train, held_out
 
 

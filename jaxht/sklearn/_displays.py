@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from jaxht.sklearn._data import NumpyArray
 from jaxht.sklearn._linear import L0Model
@@ -215,6 +215,7 @@ class SelectionDisplay:
         found = model.stability_selection(
             X, y, sample_weight, offset, num_pairs=num_pairs, random_state=random_state
         )
+        validate_data(model, X, skip_check_array=True)  # the names
         own = len(found.frequencies) == model.n_features_in_
         names = getattr(model, "feature_names_in_", None) if own else None
         expected_false = float(found.expected_false(threshold))

@@ -1,9 +1,11 @@
 """The base of all estimators: k, how it is chosen where it is not given, and the solver's run."""
 
+import contextlib
 import functools
 import math
 import numbers
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -22,6 +24,8 @@ from jaxht.sklearn._docstrings import complete_docstring
 from jaxht.solvers.solver import Solver
 from jaxht.subproblems import subproblem
 
+# What a product of a fraction and a number of items may be below an integer by rounding.
+FRACTION_ROUNDING = 1e-9
 CRITERIA = ("cv", "aic", "bic", "ebic", "gic", "sic")
 
 
@@ -198,6 +202,10 @@ class SparseEstimator(DataclassEstimator):
             criteria = np.mean(fold_losses, axis=0)
         criteria = np.where(np.isnan(criteria), np.inf, criteria)
         criteria[self._count_comparable(problem, path) :] = np.inf
+        if np.all(criteria == np.inf):
+            raise ValueError(
+                f"k = {self.k!r} chooses none: no criterion of k from {ks[0]} to {ks[-1]} is a number"
+            )
         best = int(np.argmin(criteria))
         self.path_ = Bunch(
             k=np.array(ks),
@@ -250,7 +258,8 @@ class SparseEstimator(DataclassEstimator):
         if is_number and isinstance(k, numbers.Integral):
             number = int(k)
         elif is_number and 0 < k <= 1:
-            number = max(1, items.least, int(k * items.most))
+            # 0.29 * 100 is below 29.
+            number = max(1, items.least, math.floor(k * items.most + FRACTION_ROUNDING))
         else:
             functions = ["a function"] if criteria else []
             known = " or ".join(["a fraction in (0, 1]", *map(repr, criteria), *functions])
@@ -272,6 +281,18 @@ class SparseEstimator(DataclassEstimator):
 
     def _is_cross_validated(self) -> bool:
         return isinstance(self.k, str) and self.k == "cv"
+
+
+@contextlib.contextmanager
+def keep_attributes(model: BaseEstimator) -> Iterator[None]:
+    """Leave the attributes of a model as they are, after data have been read that it is not fitted
+    to."""
+    fitted = dict(vars(model))
+    try:
+        yield
+    finally:
+        vars(model).clear()
+        vars(model).update(fitted)
 
 
 def path_solver(objective: Objective, constraint: Constraint) -> Solver:

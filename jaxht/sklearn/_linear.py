@@ -42,7 +42,13 @@ from jaxht.sklearn._data import (
     split_samples,
     standardize,
 )
-from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator, path_solver
+from jaxht.sklearn._estimator import (
+    FitProblem,
+    Items,
+    SparseEstimator,
+    keep_attributes,
+    path_solver,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,12 +342,19 @@ class LinearEstimator(SparseEstimator):
         with np.errstate(over="ignore"):
             coefficients = x / columns.scale
             overflows = np.isinf(coefficients.astype(dtype)) & np.isfinite(x)
-        if np.any(overflows):
-            features = np.flatnonzero(overflows.reshape(-1, x.shape[-1]).any(axis=0))
-            raise ValueError(
-                f"coefficients of features {features[:5].tolist()} overflow {dtype}: give these "
-                "columns of X in a smaller unit"
-            )
+        # Of coefficients that are not rounding.
+        counts = np.abs(x) > np.finfo(dtype).eps * np.max(np.abs(x), initial=0)
+        underflows = (np.abs(coefficients) < np.finfo(dtype).tiny) & counts
+        for lost, verb, unit in (
+            (overflows, "overflow", "smaller"),
+            (underflows, "underflow", "larger"),
+        ):
+            if np.any(lost):
+                features = np.flatnonzero(lost.reshape(-1, x.shape[-1]).any(axis=0))
+                raise ValueError(
+                    f"coefficients of features {features[:5].tolist()} {verb} {dtype}: give these "
+                    f"columns of X in a {unit} unit"
+                )
         intercepts = problem.target_mean - np.sum(columns.mean * coefficients, axis=-1)
         if problem.num_ones:
             intercepts = intercepts + coefficients[..., -1]
@@ -409,8 +422,9 @@ class L0Model(LinearEstimator):
         Raises:
             ValueError: where k names a criterion, and where :meth:`fit` raises it.
         """
-        samples = self._read(X, y, sample_weight, offset)
-        return self._select_stably(samples, num_pairs, sample_groups, random_state)
+        with keep_attributes(self):
+            samples = self._read(X, y, sample_weight, offset)
+            return self._select_stably(samples, num_pairs, sample_groups, random_state)
 
     def _select_stably(
         self, samples: Samples, num_pairs: int, sample_groups: Any, random_state: Any
@@ -537,6 +551,8 @@ class L0Model(LinearEstimator):
             if limit is None:
                 continue
             known = host_array("bounds", limit)
+            if len(scale.shape) == 1 and known.shape == (1, d):
+                known = known[0]  # shaped like coef_ of two classes
             # One for each coefficient, shaped like coef_, or for each feature.
             shape = bound[:d].T.shape
             if known.shape not in ((), (d,), shape):

@@ -101,10 +101,16 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         if self.assume_centered:
             self.location_ = np.zeros(p, X.dtype)
         Z = X - self.location_
-        scale = np.ones(p, X.dtype)
-        if self.standardize:
-            deviation = np.sqrt(np.mean(Z**2, axis=0))
-            scale = np.where(deviation > 0, deviation, scale)
+        deviation = np.sqrt(np.mean(Z**2, axis=0))
+        # What is left of a constant column is rounding.
+        rounding = n**0.5 * np.finfo(X.dtype).eps * np.abs(self.location_)
+        constant = np.flatnonzero(deviation <= rounding)
+        if constant.size:
+            raise ValueError(
+                "X must have no constant columns, whose precision is infinite; columns "
+                f"{constant[:5].tolist()} are"
+            )
+        scale = deviation if self.standardize else np.ones(p, X.dtype)
         Z /= scale
         whole = np.ones(n, X.dtype)
         folds = None

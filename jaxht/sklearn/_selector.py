@@ -81,6 +81,8 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, DataclassEstimator):
         for name in ("support_", "k_", "n_features_in_", "feature_names_in_"):
             if hasattr(estimator, name):
                 setattr(self, name, getattr(estimator, name))
+            elif hasattr(self, name):  # of other data
+                delattr(self, name)
         return self
 
     def build(self) -> Any:

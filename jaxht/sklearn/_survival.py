@@ -19,6 +19,7 @@ from jaxht.sklearn._data import (
     multiply,
     read_labels,
 )
+from jaxht.sklearn._estimator import keep_attributes
 from jaxht.sklearn._linear import L0Model, LinearFit
 
 
@@ -126,8 +127,9 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         random_state: Any = None,
     ) -> Stability:
         """:meth:`L0Model.stability_selection`, with the strata of :meth:`fit`."""
-        samples = self._read_strata(X, y, sample_weight, offset, strata)
-        return self._select_stably(samples, num_pairs, sample_groups, random_state)
+        with keep_attributes(self):
+            samples = self._read_strata(X, y, sample_weight, offset, strata)
+            return self._select_stably(samples, num_pairs, sample_groups, random_state)
 
     def _read_strata(self, X: Any, y: Any, sample_weight: Any, offset: Any, strata: Any) -> Samples:
         """The samples, with the number of the stratum as a third column of the targets."""

@@ -64,6 +64,11 @@ class ExtrapolatedThresholding(Solver):
     takes_complex = True
     step_limit = 5_000
 
+    @property
+    def fixed_point_steps(self) -> int:
+        """2, since a step starts from a point beyond x."""
+        return 2
+
     def first_support(self, constraint: SelectionConstraint, x0: Array, g: Array) -> Support:
         """The support of x0."""
         raise NotImplementedError

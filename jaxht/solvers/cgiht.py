@@ -94,6 +94,11 @@ class CGIHT(Solver):
     takes_complex = True
     step_limit = 5_000
 
+    @property
+    def fixed_point_steps(self) -> int:
+        """2, since a direction also depends on the one before."""
+        return 2
+
     def init(
         self,
         objective: LinearModel,

@@ -94,6 +94,11 @@ class HSGHT(Solver):
     needs_key = True
     takes_complex = True
 
+    @property
+    def fixed_point_steps(self) -> int:
+        """2 with momentum, which can hold x at a bound for a step."""
+        return 1 if self.momentum is None else 2
+
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> Step[HSGHTState]:

@@ -77,6 +77,11 @@ class IHT(Solver):
     takes_complex = True
     step_limit = 10_000  # convergence is linear, at a rate set by the restricted condition number
 
+    @property
+    def fixed_point_steps(self) -> int:
+        """2 with momentum, which can hold x at a bound for a step."""
+        return 1 if self.momentum is None else 2
+
     def init(
         self, objective: Objective, constraint: Constraint, x0: Any, key: PRNGKey | None
     ) -> Step[IHTState]:

@@ -61,6 +61,12 @@ class Solver(Protocol):
     #: REFIT_FAILED returns the best point that it met: the runner then keeps that point as well.
     keeps_best: ClassVar[bool] = False
 
+    @property
+    def fixed_point_steps(self) -> int:
+        """How many steps in a row must leave x as it is: 2 where a step also takes the difference
+        between x and the x before it."""
+        return 1
+
     def max_steps(self, constraint: Any) -> Numeric:
         """The step limit where :class:`jaxht.Stop` gives none."""
         return self.step_limit

@@ -55,6 +55,17 @@ def check_params(params: ArrayTree | None) -> None:
         raise ValueError("a projection needs the parameters: call update(updates, state, params)")
 
 
+def check_inexact(params: ArrayTree, name: str) -> None:
+    """Raise ValueError for an array that is neither floating nor complex, with its path."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        dtype = jnp.result_type(leaf)
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            raise ValueError(
+                f"{name} is of floating or complex arrays; "
+                f"{jax.tree_util.keystr(path) or 'params'} has dtype {dtype}: leave it out by mask"
+            )
+
+
 def is_masked(node: Any) -> bool:
     """Whether ``optax.masked`` has put this in the place of an array."""
     return isinstance(node, optax.MaskedNode)

@@ -80,7 +80,8 @@ def cubic(
         initial: rho_i, the first fraction kept.
 
     Returns:
-        Schedule: step -> density, a scalar; ``density`` everywhere if ``end <= begin``.
+        Schedule: step -> density, a scalar; if ``end <= begin``, ``initial`` before
+        ``end`` and ``density`` from then on.
 
     Source: Zhu & Gupta 2017, (1), where it is written for the sparsity, 1 less this;
     ``optax.polynomial_schedule``.

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxht._checks import known_values
 from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.linalg import projections
-from jaxht.transforms.base import Mask, apply_mask, make_projection
+from jaxht.linalg.inner_products import common_unit, squares
+from jaxht.transforms.base import Mask, apply_mask, check_inexact, is_function, make_projection
 from jaxht.transforms.scope import Scope, count_kept
 
 
@@ -30,7 +32,8 @@ def low_rank(
         A transformation whose state is a count of steps.
 
     Raises:
-        ValueError: for a k or every that cannot be, or if ``update`` is not given the parameters.
+        ValueError: for a k or every that cannot be, arrays of integers (with the array's path), or
+            if ``update`` is not given the parameters.
 
     Cost: a full singular value decomposition an array and projected step.
 
@@ -47,6 +50,8 @@ def low_rank(
     """
 
     def project(params: ArrayTree, k: Any) -> ArrayTree:
+        check_inexact(params, "the projection onto matrices of low rank")
+
         def project_array(p: Array) -> Array:
             return p if p.ndim < 2 else projections.low_rank(p, count_kept(k, min(p.shape[-2:])))
 
@@ -74,10 +79,10 @@ def l2_ball(
         A transformation whose state is a count of steps.
 
     Raises:
-        ValueError: for a scope or every that cannot be, or if ``update`` is not given the
-        parameters.
+        ValueError: for a radius, scope or every that cannot be, arrays of integers (with the array's
+            path), or if ``update`` is not given the parameters.
 
-    Cost: two passes over the parameters a step; sharded arrays are not gathered.
+    Cost: three passes over the parameters a step; sharded arrays are not gathered.
 
     Source: Shen & Li 2018, Algorithm 1, line 8.
 
@@ -91,12 +96,16 @@ def l2_ball(
         [0.6, 0.0, 0.8]
     """
     scope = Scope(scope)
+    known = None if is_function(radius) else known_values(radius)
+    if known is not None and known < 0:
+        raise ValueError(f"radius must be at least 0; got {radius}")
 
     def project(params: ArrayTree, radius: Numeric) -> ArrayTree:
+        check_inexact(params, "the projection onto an l2 ball")
         leaves, structure = jax.tree.flatten(params)
         wide = [p.astype(jnp.promote_types(p.dtype, jnp.float32)) for p in leaves]
         # The norm of the norms is that of all arrays: each is scaled by the same factor.
-        norms = jnp.stack([jnp.sqrt(jnp.sum(p * p)) for p in wide]) if wide else jnp.zeros(0)
+        norms = jnp.stack([_norm(p) for p in wide]) if wide else jnp.zeros(0)
         inside = (
             projections.l2_ball(norms, radius)
             if scope is Scope.GLOBAL
@@ -110,3 +119,9 @@ def l2_ball(
         return jax.tree.unflatten(structure, scaled)
 
     return apply_mask(make_projection(project, radius, every), mask)
+
+
+def _norm(p: Array) -> Array:
+    """The Euclidean norm of all entries, whose squares neither over- nor underflow."""
+    scale = common_unit(p)
+    return jnp.ravel(scale)[0] * jnp.sqrt(jnp.sum(squares(p / scale)))

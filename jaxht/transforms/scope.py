@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxht._meshes import shard_like_first
 from jaxht._typing import Array, ArrayTree, Numeric
+from jaxht.linalg.inner_products import common_unit
 from jaxht.linalg.selection import k_largest_mask, k_largest_masks
 from jaxht.transforms.base import is_masked
 
@@ -251,12 +252,10 @@ class Blocks(PartScope):
             split += [length // step, step]
         wide = z.astype(jnp.promote_types(z.dtype, jnp.float32))
         wide = wide.reshape(split)
-        # Relative to the largest entry the squares do not overflow; of a zero array all blocks are
-        # equal.
-        largest = jnp.max(jnp.abs(wide), initial=0)
-        wide = wide / jnp.where(largest > 0, largest, 1)
         within_blocks = tuple(range(1, 2 * z.ndim, 2))
-        norms = jnp.sum(wide * wide, axis=within_blocks, keepdims=True)
+        scale = common_unit(wide, within_blocks)
+        mean = jnp.mean((wide / scale) ** 2, axis=within_blocks, keepdims=True)
+        norms = scale * jnp.sqrt(mean)
         (mask,) = k_largest_masks([norms], count_kept(k, norms.size))
         return jnp.broadcast_to(mask, split).reshape(z.shape)
 
@@ -346,9 +345,15 @@ def count_kept(k: Numeric, size: int) -> Numeric:
                 f"k must be an integer of at least 0, or a fraction from 0 to 1; got {k}"
             )
         return min(k, size) if integral else math.floor(k * size + 0.5)
-    if not integral:
-        k = jnp.floor(k.astype(jnp.promote_types(k.dtype, jnp.float32)) * float(size) + 0.5)
-    return jnp.clip(k, 0, size).astype(jnp.int32) if size <= jnp.iinfo(jnp.int32).max else k
+    is_countable = size <= jnp.iinfo(jnp.int32).max
+    if integral:
+        return jnp.clip(k, 0, size).astype(jnp.int32) if is_countable else k
+    fraction = k.astype(jnp.promote_types(k.dtype, jnp.float32))
+    kept = jnp.floor(fraction * float(size) + 0.5)
+    if not is_countable:
+        return kept
+    # In float32 a size above 2^24 is rounded.
+    return jnp.where(fraction >= 1, size, jnp.clip(kept, 0, size).astype(jnp.int32))
 
 
 def _list_k(k: Any, params: ArrayTree) -> list[Numeric]:

@@ -173,7 +173,7 @@ def prune(
         >>> transforms.prune(jnp.array([1.0, -3.0, 2.0]), 2).tolist()
         [0.0, -3.0, 2.0]
     """
-    return optax.apply_updates(params, _compute_drop(params, k, scope, mask))
+    return jax.tree.map(_drop, params, _compute_drop(params, k, scope, mask))
 
 
 def straight_through(
@@ -213,7 +213,24 @@ def straight_through(
         >>> jax.grad(loss)(jnp.array([1.0, -3.0])).tolist()
         [1.0, -2.0]
     """
-    return jax.tree.map(jnp.add, params, lax.stop_gradient(_compute_drop(params, k, scope, mask)))
+    drop = lax.stop_gradient(_compute_drop(params, k, scope, mask))
+    return jax.tree.map(lambda p, u: _with_derivative_of(p, _drop(p, u)), params, drop)
+
+
+def _drop(p: Array, u: Array) -> Array:
+    """``p + u`` for u that are 0 or -p, also where p is infinite."""
+    return jnp.where(u == 0, p, jnp.zeros((), jnp.result_type(p)))
+
+
+@jax.custom_jvp
+def _with_derivative_of(p: Array, value: Array) -> Array:
+    """The value, with the derivative of p."""
+    return value
+
+
+@_with_derivative_of.defjvp
+def _with_derivative_of_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    return primals[1], tangents[0]
 
 
 def _compute_drop(params: ArrayTree, k: Any, scope: AnyScope, mask: Mask | None) -> ArrayTree:

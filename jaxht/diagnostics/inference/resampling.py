@@ -96,7 +96,8 @@ def stability_selection(
     them under one vmap: weights of 0 leave samples out.
 
     Args:
-        objective: a linear model; weights it has count in each half.
+        objective: a linear model; weights it has count in each half, and samples of weight 0 in
+            none.
         constraint: for example ``Sparse(10)``: k items are selected from each half.
         solver: for example ``OMP()``.
         key: PRNG key, for the halves and for solvers that draw random numbers.
@@ -136,9 +137,12 @@ def stability_selection(
     dtype = model.sample_weights.dtype
     units = _Units.of(n, groups)
 
+    present = units.present(model.sample_weights.reshape(n, -1).max(axis=1))
+    num_present = jnp.sum(present, dtype=jnp.int32)
+
     def divide(key):
         uniform = jax.random.uniform(key, (n,), dtype)
-        in_first = k_largest_mask(units.select(uniform), units.count // 2)
+        in_first = k_largest_mask(jnp.where(present, uniform, 0), num_present // 2)
         return units.of_samples(jnp.stack([in_first, ~in_first]))
 
     keys = jax.random.split(key, 3 * num_pairs)
@@ -269,6 +273,13 @@ class _Units(NamedTuple):
             return _Units(num_samples, None)
         number, count = number_groups(groups, num_samples)
         return _Units(count, number)
+
+    def present(self, weights: Array) -> Array:
+        """Which units have a sample of weight above 0, bool (n,)."""
+        has_weight = weights > 0
+        if self.number is None:
+            return has_weight
+        return jnp.zeros(weights.shape, bool).at[self.number].max(has_weight)
 
     def select(self, v: Array) -> Array:
         """v (n,), with 0 beyond the last unit."""

@@ -317,7 +317,8 @@ def _start(sides: _Sides, u: Array) -> Array:
         return lower, width / 2
 
     def is_wide(bracket):
-        return bracket[1] > 1
+        # Predictions that overflow have no thresholds.
+        return (bracket[1] > 1) & (bracket[1] < jnp.inf)
 
     lower, width = while_loop(is_wide, halve, (jnp.full_like(share, lowest), width))
     # In order where brackets are the same.

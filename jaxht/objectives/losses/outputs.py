@@ -43,9 +43,10 @@ class SoftmaxLoss(Loss):
         check_class_ids(y, self.num_classes)
 
     def value(self, u: Array, y: Array) -> Array:
-        """l(u; y), without overflow; NaN for a class id beyond c."""
+        """l(u; y), without overflow; NaN for a class id that is none."""
         ids = y.astype(jnp.int32)[:, None]
         own = jnp.take_along_axis(u, ids, axis=1, mode="fill", fill_value=jnp.nan)
+        own = jnp.where(ids >= 0, own, jnp.nan)  # negative ones count from the end
         return jax.nn.logsumexp(u, axis=1) - own[:, 0]
 
     def derivative(self, u: Array, y: Array) -> Array:
