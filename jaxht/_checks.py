@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxht._dataclass import HOST_NUMBERS, traced_fields
 from jaxht._repr import describe
+from jaxht._typing import Array, Numeric
 
 __all__ = [
     "check_array",
@@ -24,6 +25,7 @@ __all__ = [
     "host_array",
     "known_values",
     "no_array",
+    "none_negative",
     "warn_of_rounding",
 ]
 
@@ -45,6 +47,16 @@ def check_scalars(
         name = f"{type(node).__name__}.{field.name}"
         shape = shapes.get(field.name, ())
         check_scalar(name, value, least=field.least, integral=field.integer, shape=shape)
+
+
+def none_negative(*values: Numeric | None) -> Array:
+    """Whether all numbers are at least 0, a bool scalar: for those that are not known before the
+    program runs. None is left out."""
+    is_valid = jnp.array(True)
+    for value in values:
+        if value is not None:
+            is_valid &= jnp.all(jnp.asarray(value) >= 0)
+    return is_valid
 
 
 def check_scalar(

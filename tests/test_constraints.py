@@ -151,7 +151,7 @@ def test_projection_is_the_best_of_all_groups(name):
         members = best_groups(z, k[i], groups, keep[i])
         np.testing.assert_array_equal(mask[i], members)
         np.testing.assert_array_equal(x[i], np.where(members, z, 0))
-        touched = set(groups[(x[i] != 0) | keep[i]])
+        touched = set(groups[(x[i] != 0) | (keep[i] & (k[i] > 0))])
         np.testing.assert_array_equal(region[i], np.isin(groups, list(touched)))
 
 
@@ -225,7 +225,7 @@ REFUSED = [
     (Groups(2, np.zeros(4)), "groups must be integers .* got dtype float64"),
     (Groups(2, np.array([0, 1, -1, 0])), "groups must be numbered from 0; got -1"),
     (Groups(2, np.array([0, 1, 2, 0]), num_groups=2), "groups must be below num_groups = 2; got 2"),
-    (Groups(4, np.array([0, 1, 2, 0])), "k must lie between 0 and d = 3; got 4"),
+    (Groups(4, np.array([0, 1, 2, 0])), "k must lie between 0 and the number of groups = 3; got 4"),
     (Groups(2.0, np.array([0, 1, 2, 0])), "k must be an integer"),
     (Groups(1, np.array([0, 1, 1, 0]), bounds=(1.0, None)), "bounds: lower must not be above 0"),
 ]

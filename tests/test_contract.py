@@ -231,10 +231,11 @@ def obeys_stop(row, case):
     # Thresholds in between, where the last bit cannot matter.
     above = points.value + 1e-3 * np.abs(points.value)
     rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.real_dtype)
-    is_still = (change <= rtol[:, None] * size) & case.solver.fixed_point_test
-    is_still &= (history.info.accepted & ~history.info.skip_fixed_point_test)[:, 1:]
+    is_tested = (history.info.accepted & ~history.info.skip_fixed_point_test)[:, 1:]
+    is_still = (change <= rtol[:, None] * size) & is_tested & case.solver.fixed_point_test
     if case.solver.fixed_point_steps == 2:
-        was_still = change <= np.maximum(rtol[:, None], 100 * np.finfo(rtol.dtype).eps) * size
+        loose = np.maximum(rtol[:, None], 100 * np.finfo(rtol.dtype).eps)
+        was_still = (change <= loose * size) & is_tested
         is_still &= np.pad(was_still[:, :-1], [(0, 0), (1, 0)])
     tests = [
         (

@@ -1,6 +1,8 @@
 """A sample of weight 0 is left out, whatever its target is and however large its prediction; a
 design that is not finite is told, whatever the weights."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
@@ -142,3 +144,43 @@ def test_a_class_id_below_0_gives_nan():
 
     values = SoftmaxLoss(3).value(np.zeros((4, 3), np.float32), np.array([-1, 0, 2, 3]))
     np.testing.assert_array_equal(np.isnan(values), [True, False, False, True])
+
+
+@pytest.mark.parametrize("convert", [np.asarray, jnp.asarray])
+def test_known_weights_below_0_are_refused(convert):
+    weights = convert(np.where(np.arange(N) == 5, -1, WEIGHTS).astype(np.float32))
+    with pytest.raises(ValueError, match=r"weights must be at least 0; got -1"):
+        jaxht.LeastSquares(A.astype(np.float32), ETA.astype(np.float32), weights=weights).prepare()
+    for wrong in (weights, 0 * weights):
+        with pytest.raises(ValueError, match="weights must be at least 0, and not 0 for all"):
+            jaxht.standardize(A.astype(np.float32), weights=wrong)
+
+
+@pytest.mark.parametrize("model", [jaxht.LeastSquares, jaxht.Logistic])
+def test_numbers_below_0_that_are_not_known_are_invalid_in_their_lane(model):
+    a, y = A.astype(np.float32), TARGETS[model].astype(np.float32)
+
+    def lane(weights, l2):
+        return jaxht.solve(model(a, y, l2, weights=weights), Sparse(K, k_max=K), jaxht.HTP())
+
+    weights = np.tile(np.float32(WEIGHTS), (4, 1))
+    weights[1, 7] = -1e-3
+    l2 = np.array([0.1, 0.1, -1e-3, 0.1], np.float32)
+    found = host(jax.jit(jax.vmap(lane))(weights, l2))
+    invalid = found.status == Status.INVALID_DATA
+    np.testing.assert_array_equal(invalid, [False, True, True, False])
+    np.testing.assert_array_equal(found.x[1:3], 0)
+    expected = host(lane(weights[0], l2[0]))
+    for i in (0, 3):
+        np.testing.assert_allclose(found.x[i], expected.x, rtol=1e-5)
+
+
+def test_a_ridge_below_0_of_moments_is_invalid():
+    a, y = A.astype(np.float32), ETA.astype(np.float32)
+
+    def run(l2):
+        f = jaxht.MomentLeastSquares(a.T @ a, a.T @ y, y @ y, N, l2)
+        return jaxht.solve(f, Sparse(K, k_max=K), jaxht.HTP()).status
+
+    status = jax.jit(jax.vmap(run))(np.array([0.1, -0.1], np.float32))
+    assert (status[0], status[1]) == (Status.SUPPORT_STABLE, Status.INVALID_DATA)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from jaxht._checks import check_array, no_array
+from jaxht._checks import check_array, known_values, no_array
 from jaxht._dataclass import cast_numbers
 from jaxht._repr import describe
 from jaxht._typing import Array
@@ -172,8 +172,8 @@ def standardize(
         rank 1 that is never formed. Missing calls, which count as the mean, are then 0.
 
     Raises:
-        ValueError: if A is none of these or complex, for weights of a wrong shape, and for columns
-            whose squares over- or underflow.
+        ValueError: if A is none of these or complex, for weights of a wrong shape or that are
+            negative or all 0, and for columns whose squares over- or underflow.
 
     Cost: two passes over A, and a copy of it, but of genotypes and integers none; for an operator d
     products unless its norms are known.
@@ -204,6 +204,9 @@ def standardize(
             raise ValueError(
                 f"weights must have shape {A.shape[:1]}, one for each row of A; got {np.shape(weights)}"
             )
+        known = known_values(weights)
+        if known is not None and not (np.min(known) >= 0 and np.any(known)):
+            raise ValueError("weights must be at least 0, and not 0 for all samples")
         weights = jnp.asarray(weights, A.dtype)
     return standardize_columns(A, with_mean, with_std, weights)
 

@@ -25,6 +25,7 @@ __all__ = [
     "real_products",
     "real_vdot",
     "squares",
+    "widen",
 ]
 
 
@@ -78,6 +79,12 @@ def real_products(u: Array, v: Array) -> Array:
 def squares(v: Array) -> Array:
     """``|v_i|^2``, real."""
     return v.real**2 + v.imag**2 if is_complex(v) else v**2
+
+
+def widen(v: Array) -> Array:
+    """v, in float32 where it is of less precision."""
+    is_narrow = jnp.dtype(v.dtype).itemsize < 4
+    return v.astype(jnp.float32) if is_narrow else v
 
 
 def common_unit(v: Array, axis: Any = None) -> Array:

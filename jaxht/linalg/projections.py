@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from jaxht._meshes import shard_like_first
 from jaxht._typing import Array, Numeric
-from jaxht.linalg.inner_products import common_unit, real_dtype, squares
+from jaxht.linalg.inner_products import common_unit, real_dtype, squares, widen
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.linalg.svd import truncated_svd
 
@@ -73,7 +73,7 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
     """
     if not jnp.issubdtype(v.dtype, jnp.inexact):
         raise ValueError(f"v must be floating or complex; got {v.dtype}")
-    wide = v.astype(jnp.promote_types(v.dtype, jnp.float32))
+    wide = widen(v)
     # The quotient radius / norm does not depend on the scale, so neither does its derivative.
     scale = common_unit(wide, axis=-1)
     unit = wide / scale
@@ -146,5 +146,5 @@ def low_rank(Z: Array, k: Numeric) -> Array:
     def project(Z, k):
         return truncated_svd(Z, k, exact=True).matrix
 
-    in_single = Z.astype(jnp.promote_types(Z.dtype, jnp.float32))
+    in_single = widen(Z)
     return jnp.vectorize(project, signature="(m,n),()->(m,n)")(in_single, k).astype(Z.dtype)

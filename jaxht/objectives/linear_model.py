@@ -10,7 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._checks import check_array, check_scalars, known_values, warn_of_rounding
+from jaxht._checks import (
+    check_array,
+    check_scalars,
+    known_values,
+    none_negative,
+    warn_of_rounding,
+)
 from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Dense, Design, design
@@ -166,11 +172,15 @@ class LinearModel(SumOverSamples):
         _check_samples(model)
         shapes = {"l2": model.shape, "weights": model.weights_shape(shape[0]), "strata": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
-        _check_sum(model.weights, dtype)
+        _check_weights(model.weights, dtype)
         if model.loss.has_unit:
             _check_unit(model.y, dtype)
         model.loss.check(_present_targets(model))
         return cast_numbers(model, dtype)
+
+    def has_valid_numbers(self) -> Array:
+        """Whether no weight and no ridge is negative."""
+        return none_negative(self.weights, self.l2)
 
     # ---- other numbers of samples and of columns, on the host ----
 
@@ -496,12 +506,14 @@ def _check_complex(model: Model) -> Model:
     )
 
 
-def _check_sum(weights: Any, dtype: Any) -> None:
-    """Raise ValueError for weights whose sums, times squares of ordinary numbers, over- or
-    underflow: with such a sum the mean of any losses is 0."""
+def _check_weights(weights: Any, dtype: Any) -> None:
+    """Raise ValueError for weights below 0, and for those whose sums, times squares of ordinary
+    numbers, over- or underflow: with such a sum the mean of any losses is 0."""
     known = known_values(weights)
     if known is None or known.ndim == 0 or known.size == 0:
         return
+    if np.min(known) < 0:
+        raise ValueError(f"weights must be at least 0; got {np.min(known)}")
     largest = float(np.max(known))
     numbers = np.finfo(dtype)
     if largest > float(numbers.max) ** 0.5 or 0 < largest < float(numbers.tiny) ** 0.5:

@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._checks import check_array, check_count, check_scalars, known_values, warn_of_rounding
+from jaxht._checks import (
+    check_array,
+    check_count,
+    check_scalars,
+    known_values,
+    none_negative,
+    warn_of_rounding,
+)
 from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Leaf, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
@@ -114,6 +121,10 @@ class MomentLeastSquares(Objective):
         has_no_ridge = isinstance(self.l2, int | float) and self.l2 == 0
         model = replace(self, l2=None) if has_no_ridge else self
         return cast_numbers(model, self.dtype)
+
+    def has_valid_numbers(self) -> Array:
+        """Whether no ridge is negative."""
+        return none_negative(self.l2)
 
     # ---- value, gradient, Hessian ----
 

@@ -75,6 +75,11 @@ class Objective(Protocol):
         """
         return self
 
+    def has_valid_numbers(self) -> Array:
+        """Whether numbers that are not known to :meth:`prepare` are what it asks for, a bool
+        scalar."""
+        return jnp.array(True)
+
     @property
     def needs_entries(self) -> bool:
         """Whether x must be an array; else it may be known by its products alone."""

@@ -109,7 +109,7 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     base = jnp.abs(objective.value(origin, pred))
     # At 0 a prediction is NaN where the design is not finite, which f does not show where it has no
     # weight.
-    is_valid = jnp.isfinite(base)
+    is_valid = jnp.isfinite(base) & objective.has_valid_numbers()
     for leaf in jax.tree.leaves(pred):
         is_valid &= jnp.all(jnp.isfinite(leaf))
     divergence_threshold = DIVERGENCE_FACTOR * jnp.maximum(jnp.abs(iterate.value), base)

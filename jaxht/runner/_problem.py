@@ -154,10 +154,12 @@ def _warn_of_few_samples(objective: Any, constraint: Any) -> None:
 
 
 def _check_free(objective: Objective, constraint: Constraint, solver: Solver) -> None:
-    """Raise ValueError for a known k that would leave out entries, as a penalty does not."""
+    """Raise ValueError for a known k that would leave out entries of a vector, as a penalty does
+    not."""
     size = math.prod(objective.shape)
     k = known_values(constraint.k)
-    if constraint.selects_entries and k is not None and k != size:
+    is_selection = constraint.selects_entries and len(objective.shape) == 1
+    if is_selection and k is not None and k != size:
         raise ValueError(
             f"constraint must be Sparse({size}) for {type(solver).__name__}, which leaves x free; "
             f"got k = {k}"

@@ -21,7 +21,8 @@ class Status(enum.IntEnum):
     CYCLING            8     supports repeat in a cycle
     DIVERGED           9     f exceeds 1e8 times its start, or has become infinite or NaN
     REFIT_FAILED       10    the refit on the last support did not converge
-    INVALID_DATA       11    f at zero is infinite or NaN, as are the data or their squares
+    INVALID_DATA       11    f at zero is infinite or NaN, as are the data or their squares; or a
+                             weight or ridge is negative
     INVALID_START      12    x0, or f at x0, is infinite or NaN
     INVALID_STEP_SIZE  13    the step size is not finite and positive
     NO_DUAL            14    l2 is not above 0 in a dual solver, whose problem then has no dual
@@ -91,8 +92,9 @@ _SENTENCES = {
     "Use a smaller step_size.",
     Status.REFIT_FAILED: "The run ended, but the refit on its last support did not converge; "
     "give l2 > 0.",
-    Status.INVALID_DATA: "The objective is infinite or NaN before the first step; check A, y, "
-    "weights and l2 for NaN, for infinity, and for numbers whose squares overflow.",
+    Status.INVALID_DATA: "The objective is infinite or NaN before the first step, or a weight or l2 "
+    "is negative; check A, y, weights and l2 for NaN, for infinity, and for numbers whose squares "
+    "overflow.",
     Status.INVALID_START: "The start x0, or the objective there, is infinite or NaN; "
     "start elsewhere, or leave x0 out.",
     Status.INVALID_STEP_SIZE: "The step size is not finite and positive; give another "

@@ -9,7 +9,7 @@ import optax
 from jaxht._checks import known_values
 from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.linalg import projections
-from jaxht.linalg.inner_products import common_unit, squares
+from jaxht.linalg.inner_products import common_unit, squares, widen
 from jaxht.transforms.base import Mask, apply_mask, check_inexact, is_function, make_projection
 from jaxht.transforms.scope import Scope, count_kept
 
@@ -103,7 +103,7 @@ def l2_ball(
     def project(params: ArrayTree, radius: Numeric) -> ArrayTree:
         check_inexact(params, "the projection onto an l2 ball")
         leaves, structure = jax.tree.flatten(params)
-        wide = [p.astype(jnp.promote_types(p.dtype, jnp.float32)) for p in leaves]
+        wide = [widen(p) for p in leaves]
         # The norm of the norms is that of all arrays: each is scaled by the same factor.
         norms = jnp.stack([_norm(p) for p in wide]) if wide else jnp.zeros(0)
         inside = (

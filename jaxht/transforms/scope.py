@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxht._meshes import shard_like_first
 from jaxht._typing import Array, ArrayTree, Numeric
-from jaxht.linalg.inner_products import common_unit
+from jaxht.linalg.inner_products import common_unit, widen
 from jaxht.linalg.selection import k_largest_mask, k_largest_masks
 from jaxht.transforms.base import is_masked
 
@@ -250,8 +250,7 @@ class Blocks(PartScope):
         split: list[int] = []
         for length, step in zip(z.shape, steps, strict=True):
             split += [length // step, step]
-        wide = z.astype(jnp.promote_types(z.dtype, jnp.float32))
-        wide = wide.reshape(split)
+        wide = widen(z).reshape(split)
         within_blocks = tuple(range(1, 2 * z.ndim, 2))
         scale = common_unit(wide, within_blocks)
         mean = jnp.mean((wide / scale) ** 2, axis=within_blocks, keepdims=True)
@@ -348,7 +347,7 @@ def count_kept(k: Numeric, size: int) -> Numeric:
     is_countable = size <= jnp.iinfo(jnp.int32).max
     if integral:
         return jnp.clip(k, 0, size).astype(jnp.int32) if is_countable else k
-    fraction = k.astype(jnp.promote_types(k.dtype, jnp.float32))
+    fraction = widen(k)
     kept = jnp.floor(fraction * float(size) + 0.5)
     if not is_countable:
         return kept
