@@ -105,6 +105,10 @@ CALLS = {
         "k must be an int of at least 0; got -1",
         lambda: jaxht.reduced_rank_minimum(A, A[:, :3], 0.1, -1),
     ),
+    "diminishing steps of no size": (
+        r"step_size must be given for DIHT\(diminishing=True\)",
+        lambda: jaxht.solve(jaxht.LeastSquares(A, Y, 0.1), Sparse(2), jaxht.DIHT(diminishing=True)),
+    ),
     "an incumbent that is not finite": (
         "x0 must be finite; got NaN or infinity",
         lambda: jaxht.branch_and_bound(F, Sparse(2), x0=np.full(8, np.nan)),

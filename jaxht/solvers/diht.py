@@ -117,6 +117,11 @@ class DualAscent(Solver):
         D(0) is a lower bound of f, but alpha = 0 is not a good start where l* is steep there.
         """
         check_dual(objective)
+        if self.diminishing and self.step_size is None:
+            raise ValueError(
+                f"step_size must be given for {type(self).__name__}(diminishing=True): where it is "
+                "None, steps are adaptive"
+            )
         iterate = evaluate(objective, x0)
         columns = column_bound(objective)
         alpha = dual_variables(objective, iterate.pred)
@@ -195,16 +200,17 @@ class DIHT(DualAscent):
             while the support does not change. tau starts at 1; whenever D has not increased for
             ``30 / tau`` updates, tau is halved and the ascent restarts at the best alpha, because
             near ties w jumps between supports and no constant step size ascends.
-        diminishing: bool, static; whether eta_t = eta / (t + 2). For a loss that is 1/mu-smooth the
-            theory takes ``eta = n / mu`` for the mean over n samples (Theorem 15); for the hinge a
-            constant from a search.
+        diminishing: bool, static; whether eta_t = eta / (t + 2), for a given eta. For a loss that is
+            1/mu-smooth the theory takes ``eta = n / mu`` for the mean over n samples (Theorem 15);
+            for the hinge a constant from a search.
         inner_steps: number of updates in one step of the runner, which ends with a new x and gap;
             an integer, traced.
         debias: bool, static; whether w is refitted on its support. Use False, as in the source,
             where a refit takes longer than the updates, for example for the hinge on many columns.
 
     Raises:
-        ValueError: unless the objective is a linear model of one output with a single l2 > 0.
+        ValueError: unless the objective is a linear model of one output with a single l2 > 0, and for
+            diminishing steps without a step_size.
 
     Cost: an update takes one full gradient and one projection; a step ends with a refit.
 
@@ -280,8 +286,9 @@ class SDIHT(DualAscent):
             losses with quadratic l* (Shalev-Shwartz & Zhang 2013). tau = 1 is halved, and the
             ascent restarted at the best alpha, whenever D has not increased for ``5 / tau`` steps
             of the runner.
-        diminishing: bool, static; whether eta_t = eta / (t + 2). With m blocks and a 1/mu-smooth
-            loss the theory takes ``eta = m n / mu`` for the mean over n samples (Theorem 19).
+        diminishing: bool, static; whether eta_t = eta / (t + 2), for a given eta. With m blocks and a
+            1/mu-smooth loss the theory takes ``eta = m n / mu`` for the mean over n samples (Theorem
+            19).
         batch_size: b, an int in [1, n], static.
         inner_steps: number of updates in one step of the runner, which ends with a new x and gap;
             an integer, traced. None: n / b, rounded up.
@@ -289,7 +296,7 @@ class SDIHT(DualAscent):
 
     Raises:
         ValueError: unless the objective is a linear model of one output with a single l2 > 0, or if
-            batch_size is not in [1, n]; from :func:`jaxht.solve`, if no key is given.
+            batch_size is not in [1, n], and for diminishing steps without a step_size; from :func:`jaxht.solve`, if no key is given.
 
     Cost: an update takes b sample gradients, O(b d), and a projection; a step ends with a full
     product, a projection and a refit.
