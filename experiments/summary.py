@@ -55,9 +55,8 @@ LINES = [
         ],
     ),
     Line(
-        "**Zhou, Yuan & Feng.** HSG-HT and AHSG-HT take much fewer thresholdings than SG-HT and SVRG-HT, many more than "
-        "FG-HT. They are never much faster within a pass; after 10 to 50 both are lowest on text in 6 cases of 9, HSG-HT on MNIST "
-        "in 10 of 15, AHSG-HT there in none, both seldom under a rank constraint.",
+        "**Zhou, Yuan & Feng.** HSG-HT and AHSG-HT take much fewer thresholdings than SG-HT, many more than FG-HT. "
+        "Within a pass they are never much faster; after 10 to 50 both are often lowest on text, HSG-HT on MNIST, both seldom by rank.",
         [
             Support(
                 ZHOU,

@@ -328,7 +328,7 @@ def test_rows_are_complex_where_the_matrix_is():
     rng = np.random.default_rng(0)
     M = (rng.normal(size=(6, 5)) * (rng.random((6, 5)) < 0.6) * (1 + 2j)).astype(np.complex64)
     rows = jaxht.design(scipy.sparse.csr_array(M)).rows(jnp.array([0, 3]))
-    x, r = np.arange(1, 6, dtype=np.float32), np.array([1, 2], np.float32)
+    x, r = jnp.arange(1, 6, dtype=jnp.float32), jnp.array([1, 2], jnp.float32)
     np.testing.assert_allclose(rows.matvec(x), M[[0, 3]] @ x, rtol=1e-5)
     np.testing.assert_allclose(rows.rmatvec(r), M[[0, 3]].conj().T @ r, rtol=1e-5)
 

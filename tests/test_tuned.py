@@ -180,13 +180,13 @@ def test_errors_name_what_is_needed(call, words):
 
 @pytest.mark.parametrize("rate", [1e-3, 1e-7, 1e-10])
 def test_thresholds_of_small_false_alarm_rates(rate):
-    from scipy.stats import norm
-
+    """They are finite in single precision, where ``1 - rate`` is 1: entries far above them are
+    found."""
     rng = np.random.default_rng(0)
-    A = rng.normal(size=(60, 100)).astype(np.float32) / 60**0.5
+    n = 2000
+    A = rng.normal(size=(n, 100)).astype(np.float32) / n**0.5
     x = np.zeros(100, np.float32)
     x[:3] = 100
     f = jaxht.LeastSquares(A, A @ x, mean=False)
     result = jaxht.solve(f, jaxht.Sparse(100), jaxht.baselines.TunedIHT(rate))
-    assert norm.isf(rate / 2) < 10
     np.testing.assert_allclose(result.x[:3], 100, rtol=1e-2)

@@ -121,12 +121,16 @@ class SparseMatrix(Design):
         def center(mean: Array) -> Array:
             return part.values - mean[part.rows][:, None]
 
-        counts = jax.ops.segment_sum(jnp.sum(is_stored, axis=1, dtype=jnp.int32), part.rows, d)
-        # The share of the entries that are not stored.
-        zeros = (n - counts).astype(self.dtype) / n
+        # The share of the entries that are not stored; 0, and no rounding error, where all of weight
+        # are.
+        has_weight = share > 0
+        is_counted = has_weight.at[part.indices].get(mode="fill", fill_value=False)
+        counts = jax.ops.segment_sum(jnp.sum(is_counted, axis=1, dtype=jnp.int32), part.rows, d)
+        missing = jnp.sum(has_weight, dtype=jnp.int32) - counts
+        zeros = missing.astype(self.dtype) / n
         if weights is not None:
             others = jnp.sum(share) - average(jnp.ones_like(part.values))
-            zeros = jnp.where(counts < n, jnp.maximum(others, 0), 0)
+            zeros = jnp.where(missing > 0, jnp.maximum(others, 0), 0)
         mean = average(part.values)
         mean += average(center(mean)) - zeros * mean
         return mean, average(center(mean) ** 2) + zeros * mean**2
