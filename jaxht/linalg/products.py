@@ -16,7 +16,7 @@ from jax import lax
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.full_precision import matmul
-from jaxht.linalg.inner_products import common_unit, real_vdot, squares
+from jaxht.linalg.inner_products import real_vdot, squares
 from jaxht.linalg.lapack import triangular_factor
 
 __all__ = [
@@ -30,9 +30,8 @@ __all__ = [
     "drop_unweighted",
     "known_by_products",
     "multiply",
-    "relative_squares",
     "square_norm",
-    "square_norms",
+    "squares_in_units",
     "weighted_square",
 ]
 
@@ -189,17 +188,10 @@ def apply_to_columns(product: Callable[[Array], Array], x: Any) -> Array:
 MAX_ENTRIES_IN_ONE_REDUCTION = 2**14
 
 
-def relative_squares(x: Any, y: Any) -> tuple[Array, Array]:
-    """``||x - y||^2`` and ``||x||^2``, of arrays or factors, both in units of the square of the
-    largest entry of x, or of its largest singular value."""
-    is_factored = known_by_products(x)
-    unit = common_unit(x.s if is_factored else x).ravel()[0]
-    scaled = Factored(x.U, x.s / unit, x.V) if is_factored else x / unit
-    return square_norms((1 / unit) * (x - y), scaled)
-
-
-def square_norms(x: Any, y: Any) -> tuple[Array, Array]:
-    """Compute ``||x||^2`` and ``||y||^2``, of arrays in one pass. Not differentiable."""
+def squares_in_units(x: Any, y: Any, unit: Array) -> tuple[Array, Array]:
+    """``||x||^2`` and ``||y||^2`` in units of ``unit^2``, of arrays in one pass. Not
+    differentiable."""
+    x, y = (_multiple(1 / unit, v) for v in (x, y))
     if known_by_products(x) or known_by_products(y) or x.size > MAX_ENTRIES_IN_ONE_REDUCTION:
         return square_norm(x), square_norm(y)
     # One reduction of two operands, which XLA does not split into several kernels as it does that
@@ -207,6 +199,11 @@ def square_norms(x: Any, y: Any) -> tuple[Array, Array]:
     each = [squares(lax.stop_gradient(v)).ravel() for v in (x, y)]
     zero = jnp.zeros((), each[0].dtype)
     return tuple(lax.reduce(each, [zero, zero], lambda a, b: [a[0] + b[0], a[1] + b[1]], (0,)))
+
+
+def _multiple(number: Array, x: Any) -> Any:
+    """``number x``, of factors as factors."""
+    return Factored(x.U, number * x.s, x.V) if isinstance(x, Factored) else number * x
 
 
 def square_norm(x: Any) -> Array:

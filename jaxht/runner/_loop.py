@@ -13,7 +13,7 @@ from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.inner_products import is_complex
-from jaxht.linalg.products import relative_squares
+from jaxht.linalg.products import known_by_products, squares_in_units
 from jaxht.objectives.objective import Objective
 from jaxht.runner._problem import Problem, Start, initial_point
 from jaxht.runner._result import Result
@@ -44,6 +44,7 @@ class Carry:
         counts: what the run has cost, a :class:`Counts`.
         status: int32, a :class:`jaxht.Status`.
         num_steps: int32, steps taken.
+        unit: about the norm of x, in units of which the fixed-point test takes squares, a scalar.
         num_still: int32, the number of steps in a row that have left x as it is, up to rtol or
             rounding.
         patience: int32, the number of steps for which the support has not changed, where
@@ -58,6 +59,7 @@ class Carry:
     counts: Counts
     status: Array
     num_steps: Array
+    unit: Array
     num_still: Array
     patience: Array
     divergence_threshold: Array
@@ -125,6 +127,7 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
         counts=Counts.zero(objective.num_samples).plus(info),
         status=status,
         num_steps=zero,
+        unit=_first_unit(iterate.x, divergence_threshold.dtype),
         num_still=zero,
         patience=zero,
         divergence_threshold=divergence_threshold,
@@ -233,13 +236,15 @@ def one_turn(problem: Problem, carry: Carry) -> Carry:
     info = replace(info, refit_status=refit_status)
     step_ended = jnp.asarray(info.ends_step, jnp.int32)
     num_steps = carry.num_steps + step_ended
+    unit = carry.unit
     num_still = carry.num_still
     patience = carry.patience
     still: Any = False
     stable: Any = False
     if solver.fixed_point_test:
-        change, size = relative_squares(iterate.x, old.x)
-        is_tested = (size < jnp.inf) & info.accepted & ~info.skip_fixed_point_test
+        change, size = squares_in_units(iterate.x - old.x, iterate.x, unit)
+        unit, is_known = _next_unit(unit, size)
+        is_tested = is_known & info.accepted & ~info.skip_fixed_point_test
         rtol = jnp.asarray(stop.rtol)
         # Momentum moves x by some ulps for ever, in turns with steps that leave it as it is.
         loose = jnp.maximum(rtol, STILL_ULPS * machine_eps(change))
@@ -262,11 +267,41 @@ def one_turn(problem: Problem, carry: Carry) -> Carry:
         counts=counts,
         status=status,
         num_steps=num_steps,
+        unit=unit,
         num_still=num_still,
         patience=patience,
         divergence_threshold=carry.divergence_threshold,
         best=best,
     )
+
+
+def _least_unit(dtype: Any) -> float:
+    """The root of the least normal number: in units of it all normal numbers have squares, or these
+    overflow, and the square of its inverse does not."""
+    return 2.0 ** (jnp.finfo(dtype).minexp // 2)
+
+
+def _first_unit(x: Any, dtype: Any) -> Array:
+    """1, or for x = 0 the least unit, of which other squares overflow."""
+    is_zero = jnp.all((x.s if known_by_products(x) else x) == 0)
+    return jnp.where(is_zero, _least_unit(dtype), 1).astype(dtype)
+
+
+def _next_unit(unit: Array, size: Array) -> tuple[Array, Array]:
+    """The norm of x, where ``size`` is its square in units of ``unit``, and whether that is known.
+
+    Where the square is too large or too small the unit is changed by a large factor; of the least
+    unit it is 0 for x = 0 alone.
+    """
+    limits = jnp.finfo(unit.dtype)
+    least = _least_unit(unit.dtype)
+    large = 2.0 ** (0.4 * limits.maxexp)
+    # So that squares of an ulp of x are normal numbers.
+    is_known = (size >= float(limits.tiny) / limits.eps**2) & (size < jnp.inf)
+    is_least = unit <= least
+    lost = jnp.where(size > 1, jnp.where(is_least, 1, unit * large), unit / large)
+    new = jnp.where(is_known, unit * jnp.sqrt(size), lost)
+    return jnp.clip(new, least, 1 / least), is_known | (is_least & (size == 0))
 
 
 def _judge(
