@@ -84,11 +84,7 @@ class FISTA(Solver):
     takes_complex = True
     is_penalised = True
     step_limit = 10_000
-
-    @property
-    def fixed_point_steps(self) -> int:
-        """2, since a step starts from a point beyond x."""
-        return 2
+    fixed_point_steps = 2  # a step starts from a point beyond x
 
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None

@@ -63,11 +63,7 @@ class ExtrapolatedThresholding(Solver):
     keeps_best = True
     takes_complex = True
     step_limit = 5_000
-
-    @property
-    def fixed_point_steps(self) -> int:
-        """2, since a step starts from a point beyond x."""
-        return 2
+    fixed_point_steps = 2  # a step starts from a point beyond x
 
     def first_support(self, constraint: SelectionConstraint, x0: Array, g: Array) -> Support:
         """The support of x0."""

@@ -93,11 +93,7 @@ class CGIHT(Solver):
     keeps_best = True
     takes_complex = True
     step_limit = 5_000
-
-    @property
-    def fixed_point_steps(self) -> int:
-        """2, since a direction also depends on the one before."""
-        return 2
+    fixed_point_steps = 2  # a direction also depends on the one before
 
     def init(
         self,

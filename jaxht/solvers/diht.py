@@ -296,7 +296,8 @@ class SDIHT(DualAscent):
 
     Raises:
         ValueError: unless the objective is a linear model of one output with a single l2 > 0, or if
-            batch_size is not in [1, n], and for diminishing steps without a step_size; from :func:`jaxht.solve`, if no key is given.
+            batch_size is not in [1, n], and for diminishing steps without a step_size; from
+            :func:`jaxht.solve`, if no key is given.
 
     Cost: an update takes b sample gradients, O(b d), and a projection; a step ends with a full
     product, a projection and a refit.
