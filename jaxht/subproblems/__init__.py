@@ -37,7 +37,8 @@ from jaxht.subproblems.least_squares import LeastSquaresProblem
 from jaxht.subproblems.linear_models import least_gamma, smooth_hinge
 from jaxht.subproblems.low_rank import LowRankMeasurements, LowRankOutputs, LowRankProblem
 from jaxht.subproblems.moments import MomentProblem
-from jaxht.subproblems.newton import Refit, RefitStatus, Regularity
+from jaxht.subproblems.refits import Refit, RefitStatus
+from jaxht.subproblems.stationary_points import Regularity
 
 __all__ = ["Growth", "Refit", "RefitStatus", "Regularity", "Subproblem", "refit", "subproblem"]
 

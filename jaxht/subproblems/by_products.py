@@ -20,16 +20,11 @@ from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems.newton import (
-    INEXACT,
-    MAX_SYSTEM_PRODUCTS,
-    MIN_SERIAL_ENTRIES,
-    Refit,
-    Region,
-    Regularity,
-    RestrictedProblem,
-)
+from jaxht.subproblems.coordinate_functions import INEXACT, MAX_SYSTEM_PRODUCTS, Region
 from jaxht.subproblems.quadratic_model import MAX_FORMED_ENTRIES
+from jaxht.subproblems.refits import Refit
+from jaxht.subproblems.restricted_problem import MIN_SERIAL_ENTRIES, RestrictedProblem
+from jaxht.subproblems.stationary_points import Regularity
 from jaxht.subproblems.swaps import ExchangeScores, SupportMinimum
 
 # Refits, and values of f, that are computed at a time.
@@ -130,7 +125,7 @@ class Subproblem:
         Args:
             support: the support.
             x: where refits start, shaped like the variable.
-            enough: that of :meth:`jaxht.subproblems.newton.RestrictedProblem.minimise`; None: for a
+            enough: that of :meth:`jaxht.subproblems.restricted_problem.RestrictedProblem.minimise`; None: for a
                 search for supports.
         """
         return self.refit(support, x)
@@ -352,7 +347,7 @@ class Growth:
 
 @pytree
 class FunctionOfCoordinates:
-    """An objective with a ridge as a :class:`jaxht.subproblems.newton.CoordinateFunction` of a
+    """An objective with a ridge as a :class:`jaxht.subproblems.coordinate_functions.CoordinateFunction` of a
     model subspace."""
 
     objective: Objective

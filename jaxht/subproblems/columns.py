@@ -18,15 +18,12 @@ from jaxht.linalg.selection import gather
 from jaxht.linalg.symmetric_products import symmetric_product
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Subproblem
+from jaxht.subproblems.coordinate_functions import Region
 from jaxht.subproblems.linear_models import least_gamma, smooth_hinge
-from jaxht.subproblems.newton import (
-    Refit,
-    RefitStatus,
-    Region,
-    Regularity,
-    RestrictedProblem,
-)
 from jaxht.subproblems.quadratic_model import MAX_FORMED_ENTRIES
+from jaxht.subproblems.refits import Refit, RefitStatus
+from jaxht.subproblems.restricted_problem import RestrictedProblem
+from jaxht.subproblems.stationary_points import Regularity
 
 
 class LinearProblem(Subproblem):
@@ -140,7 +137,7 @@ class HingeProblem(ColumnProblem):
 @pytree
 class GatheredModel:
     """A linear model on gathered columns as a
-    :class:`jaxht.subproblems.newton.CoordinateFunction`, with its Hessian as a matrix."""
+    :class:`jaxht.subproblems.coordinate_functions.CoordinateFunction`, with its Hessian as a matrix."""
 
     model: LinearModel
 

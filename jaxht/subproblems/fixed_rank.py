@@ -16,7 +16,8 @@ from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.products import Factored, known_by_products, multiply
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems.newton import INEXACT, Region, RestrictedProblem
+from jaxht.subproblems.coordinate_functions import INEXACT, Region
+from jaxht.subproblems.restricted_problem import RestrictedProblem
 
 # Products of a system with the Hessian, without a preconditioner.
 MAX_MANIFOLD_PRODUCTS = 1000
@@ -49,7 +50,7 @@ def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> Restricte
 @pytree
 class FixedRank:
     r"""An objective near a matrix X, on the matrices of its rank: a
-    :class:`jaxht.subproblems.newton.SmoothFunction`.
+    :class:`jaxht.subproblems.coordinate_functions.SmoothFunction`.
 
     With orthonormal bases U and V of its column and row space, and s its singular values, the
     coordinates are two factors, one above the other,

@@ -24,14 +24,9 @@ from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.subproblems.by_products import Subproblem
-from jaxht.subproblems.newton import (
-    FINE_ULPS,
-    MAX_SYSTEM_PRODUCTS,
-    Refit,
-    RefitStatus,
-    Region,
-    RestrictedProblem,
-)
+from jaxht.subproblems.coordinate_functions import FINE_ULPS, MAX_SYSTEM_PRODUCTS, Region
+from jaxht.subproblems.refits import Refit, RefitStatus
+from jaxht.subproblems.restricted_problem import RestrictedProblem
 
 MAX_ADMM_ITERATIONS = 2000
 # Relative error of long Newton steps; that of short ones falls with their length (Dembo, Eisenstat &
@@ -225,7 +220,7 @@ def _curvatures(x: Array, i: Array, j: Array) -> Array:
 @pytree
 class CovarianceSelection:
     """The objective in the coordinates of a pattern, a
-    :class:`jaxht.subproblems.newton.CoordinateFunction`.
+    :class:`jaxht.subproblems.coordinate_functions.CoordinateFunction`.
 
     A constant is added to its value: newton estimates rounding errors by the size of the value, and
     f is a difference of two terms that may cancel.

@@ -16,7 +16,7 @@ from jaxht.linalg.inner_products import conj_matmul, real_vdot, squares
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.linear_models import gather_column, ridge_per_sample, weight_by
-from jaxht.subproblems.newton import Refit, RefitStatus
+from jaxht.subproblems.refits import Refit, RefitStatus
 
 # A column whose part orthogonal to the others has a norm below so many ulps of its own depends on
 # them.

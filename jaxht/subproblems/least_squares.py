@@ -21,8 +21,9 @@ from jaxht.subproblems.column_lanes import solve_on_columns
 from jaxht.subproblems.columns import ColumnProblem
 from jaxht.subproblems.growing_qr import GrowingQR, gains_along
 from jaxht.subproblems.linear_models import ridge_per_sample
-from jaxht.subproblems.newton import STATIONARY_ROOTS, Refit, RefitStatus
 from jaxht.subproblems.planned_pursuit import PlannedPursuit
+from jaxht.subproblems.refits import Refit, RefitStatus
+from jaxht.subproblems.stationary_points import STATIONARY_ROOTS
 
 
 class LeastSquaresProblem(ColumnProblem):

@@ -10,7 +10,8 @@ from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.products import known_by_products
 from jaxht.subproblems.by_products import Subproblem
 from jaxht.subproblems.fixed_rank import has_vectors, restrict_to_rank
-from jaxht.subproblems.newton import Refit, Regularity
+from jaxht.subproblems.refits import Refit
+from jaxht.subproblems.stationary_points import Regularity
 
 # Up to so many unknowns the problem in coordinates is formed.
 MAX_FORMED_UNKNOWNS = 64

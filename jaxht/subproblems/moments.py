@@ -10,8 +10,8 @@ from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.linear_solvers import cholesky_solver
 from jaxht.objectives.moments import MomentLeastSquares
 from jaxht.subproblems.by_products import Subproblem
-from jaxht.subproblems.newton import Refit, RefitStatus
 from jaxht.subproblems.quadratic_model import QuadraticModel
+from jaxht.subproblems.refits import Refit, RefitStatus
 from jaxht.subproblems.swaps import SupportMinimum
 
 

@@ -20,7 +20,7 @@ from jaxht.objectives.linear_model import LeastSquares
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.growing_qr import GrowingQR
 from jaxht.subproblems.linear_models import ridge_per_sample
-from jaxht.subproblems.newton import Refit, RefitStatus
+from jaxht.subproblems.refits import Refit, RefitStatus
 
 
 @pytree
