@@ -9,7 +9,7 @@ import xarray
 
 from jaxht import HTP, IHT, SGHT, LeastSquares, Sparse, Stop, sweep
 from jaxht.ensembles import gaussian, gaussian_signal, planted
-from jaxht.sweep.program import Pool
+from jaxht.sweep.pool import Pool
 
 D = 32
 

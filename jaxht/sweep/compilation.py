@@ -19,7 +19,8 @@ import numpy as np
 
 from jaxht.sweep._provenance import describe_environment
 from jaxht.sweep.grid import RESERVED, CellTrials, Grid, GridCell
-from jaxht.sweep.program import Pool, Program
+from jaxht.sweep.pool import Pool
+from jaxht.sweep.program import Program
 from jaxht.sweep.protocol import FunctionRun, Run
 
 __all__ = ["clear_cache"]

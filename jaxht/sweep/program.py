@@ -1,14 +1,10 @@
 """The compiled part of a sweep: a pool of lanes whose ended trials are replaced while the others
 run.
 
-A pool is an array of lanes, (rows, lanes). The lanes of a row hold once what their trials share,
-such as a design matrix, so that products with it are matrix-matrix products. Each row has a buffer
-of trials that are drawn and wait for a lane ("staged"). The host calls the pool in chunks of steps,
-in which a lane that ends keeps its results and takes a staged trial: a chunk ends for the host only
-where lanes wait for trials that are not staged.
+The host calls the pool in chunks of steps, in which a lane that ends keeps its results and takes a
+staged trial: a chunk ends for the host only where lanes wait for trials that are not staged.
 """
 
-import enum
 import functools
 import itertools
 import re
@@ -23,96 +19,16 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxht._typing import Array, Leaf
+from jaxht._typing import Array
 from jaxht.sweep._provenance import hash_program
+from jaxht.sweep.chunk import ChunkRunner, LaneFunctions
 from jaxht.sweep.grid import GridCell, Indices, stable_hash
+from jaxht.sweep.pool import Chunk, Inputs, Pool, State, Trials
 from jaxht.sweep.protocol import Cell, Run, to_scalars
 
-# A chunk ends after MAX_CHUNK_STEPS at most, since progress is reported between chunks. One for which the
-# host could draw more trials runs MIN_STEPS first where the next one is already submitted: that is
-# the time in which the host reads the last one.
-MIN_STEPS = 16
-MAX_CHUNK_STEPS = 4096
-# Results that a chunk holds, in lanes of the pool.
-LOG = 4
 # Where batches wait for a row: least trials of one, if there are more than two, and most of them.
 MIN_BATCH = 128
 MAX_BATCHES = 8
-
-
-class Inputs(NamedTuple):
-    """What identifies some trials of a cell, on the device."""
-
-    seed: Any  # of the root key
-    # Hash, and traced coordinates, on the axes that the cells of a row share.
-    shared: tuple[Any, dict[str, Any]]
-    # Hash of the coordinates that identify the problem, and the other traced coordinates.
-    own: tuple[Any, dict[str, Any]]
-    trials: Any  # (num_trials,) int32, indices of the trials
-
-
-class Trials(NamedTuple):
-    """Some trials on the device, each leaf with axes in front."""
-
-    cells: Any  # index of the cell of each, int32
-    trials: Any  # its index in the cell, int32
-    own: Any  # leaves of the case
-    carry: Any  # of the run
-
-
-class State(NamedTuple):
-    """A pool on the device."""
-
-    rows: list[Leaf]  # the leaves of the cases that a row holds once, each (rows, ...)
-    # The trials that wait for a lane, (rows, num_batches * batch, ...). Batch number i of a row is
-    # at i mod num_batches.
-    staged: Trials
-    sizes: Leaf  # (rows, num_batches) int32, how many trials of a batch count
-    num_staged: Leaf  # (rows,) int32, how many batches a row has been given
-    num_done: Leaf  # (rows,) int32, of how many of them lanes have taken all
-    num_taken: Leaf  # (rows,) int32, how many trials of the next batch lanes have taken
-    lanes: Trials  # the trials that run, (rows, lanes, ...)
-    occupied: Leaf  # (rows, lanes) bool, whether a lane has one
-
-
-class Chunk(NamedTuple):
-    """What the host reads after a chunk of steps."""
-
-    num_ended: Leaf  # how many trials have ended
-    rows: Leaf  # (LOG * rows * lanes,) the row of each
-    cells: Leaf  # the same, the index of its cell
-    trials: Leaf  # the same, its index in the cell
-    results: dict[str, Leaf]  # the same, by name
-    num_done: Leaf  # as in the state
-    occupied: Leaf  # the same
-    lane_cells: Leaf  # (rows, lanes), the cells of the lanes
-    lane_trials: Leaf  # the same, the trials
-    steps: Leaf  # number of steps of the pool
-    busy: Leaf  # number of steps of lanes with a running trial, over all lanes
-
-
-class Wants(enum.IntEnum):
-    """What the host has for a row."""
-
-    NOTHING = 0
-    ALWAYS = 1  # trials of cells that share what the row holds
-    WHEN_EMPTY = 2  # other trials, for a row without any
-
-
-class Pool(NamedTuple):
-    """The compiled functions of a pool on one device: methods of :class:`Program`."""
-
-    rows: int  # shape of the pool
-    lanes: int
-    batch: int  # number of trials that are drawn at once for a row
-    num_batches: int  # how many of them can wait in a row
-    ahead: bool  # whether a chunk is submitted before the results of the last one are read
-    memory: int  # bytes that the functions take on the device
-    draw_shared: Callable[..., list[Array]]
-    start_trials: Callable[..., Any]
-    init_state: Callable[..., State]
-    stage_trials: Callable[..., State]
-    run_chunk: Callable[..., tuple[State, Chunk]]
 
 
 class _Trace(NamedTuple):
@@ -330,176 +246,18 @@ class Program:
         patience: Array,
         max_steps: Array,
     ) -> tuple[State, Chunk]:
-        """Take some steps, give staged trials to the lanes that end, and keep their results.
-
-        Args:
-            ahead: as in :meth:`compile`.
-            state: the pool.
-            dropped: (rows, lanes), lanes whose trial is given up.
-            wants: (rows,), of :class:`Wants`.
-            patience: how many steps of lanes may be lost before lanes are given other trials, which
-                costs as much: ``patience`` / number of lanes steps of the pool.
-            max_steps: after which the chunk ends.
-        """
-        shape = dropped.shape
-        num_lanes = dropped.size
-        num_batches = state.sizes.shape[1]
-        batch = state.staged.trials.shape[1] // num_batches
-
-        def map_lanes(f, lanes):
-            over_lanes = jax.vmap(f, (None, 0), axis_size=shape[1])
-            held = lanes.own, lanes.carry
-            return jax.vmap(over_lanes, axis_size=shape[0])(state.rows, held)
-
-        def find_running(lanes, occupied):
-            return map_lanes(lambda row, lane: self._run.running(lane[1]), lanes) & occupied
-
-        def count(numbers, **options):
-            return jnp.sum(numbers, dtype=jnp.int32, **options)
-
-        def get_size(num_done):
-            """How many trials of the next batch of each row count; 0 where there is none."""
-            sizes = jnp.take_along_axis(state.sizes, num_done[:, None] % num_batches, axis=1)
-            return jnp.where(num_done < state.num_staged, sizes[:, 0], 0)
-
-        def refill(turn):
-            free = ~turn.occupied
-            size = get_size(turn.num_done)
-            position = turn.num_taken[:, None] + jnp.cumsum(free, axis=1, dtype=jnp.int32) - 1
-            taking = free & (position < size[:, None])
-            slot = (turn.num_done[:, None] % num_batches) * batch + position
-            slot = jnp.where(taking, slot, 0)
-
-            def take(old, staged):
-                new = jax.vmap(lambda staged, slot: staged[slot])(staged, slot)
-                return jnp.where(jnp.reshape(taking, shape + (1,) * (old.ndim - 2)), new, old)
-
-            num_taken = turn.num_taken + count(taking, axis=1)
-            is_done = (size > 0) & (num_taken == size)
-            return turn._replace(
-                num_done=turn.num_done + is_done,
-                num_taken=jnp.where(is_done, 0, num_taken),
-                lanes=jax.tree.map(take, turn.lanes, state.staged),
-                occupied=turn.occupied | taking,
-            )
-
-        def survey(turn):
-            """What lanes could be given: by the pool itself, and by the host."""
-            is_dry = turn.num_done == state.num_staged
-            free = count(~turn.occupied, axis=1)
-            is_starving = is_dry & (wants == Wants.ALWAYS)
-            is_starving |= is_dry & (wants == Wants.WHEN_EMPTY) & (free == shape[1])
-            has_space = state.num_staged - turn.num_done <= num_batches // 2
-            has_space &= wants == Wants.ALWAYS
-            return _Survey(
-                can_refill=jnp.any(~is_dry & (free > 0)),
-                starving=count(jnp.where(is_starving, free, 0)),
-                refilling=jnp.any(~is_dry | (wants != Wants.NOTHING)),
-                # So many rows that the host draws trials for several at once.
-                has_space=ahead & (8 * count(has_space) >= shape[0]),
-            )
-
-        def is_worth_going_on(turn):
-            found = survey(turn)
-            worth = found.can_refill | (jnp.any(turn.occupied) & (found.starving == 0))
-            if ahead:
-                worth |= jnp.any(turn.occupied) & (turn.steps < MIN_STEPS)
-                worth &= ~found.has_space | (turn.steps < MIN_STEPS)
-            worth &= turn.starved < patience
-            has_room = turn.num_ended <= (LOG - 1) * num_lanes
-            return worth & has_room & (turn.steps < max_steps)
-
-        def take_turn(turn):
-            turn = refill(turn)
-            found = survey(turn)
-            num_started = count(find_running(turn.lanes, turn.occupied))
-            limit = max_steps
-            if ahead:
-                limit = jnp.where(found.has_space, jnp.minimum(MIN_STEPS, max_steps), max_steps)
-                # The next batch is at once at hand where one is done.
-                limit = jnp.where(found.can_refill, 0, limit)
-
-            def goes_on(loop):
-                steps, _, lost, num_running, _ = loop
-                return (num_running > 0) & (steps < limit) & (lost < patience)
-
-            def step(loop):
-                steps, busy, lost, num_running, carry = loop
-                lanes = turn.lanes._replace(carry=carry)
-                carry = map_lanes(self._advance_lane, lanes)
-                running = count(find_running(lanes._replace(carry=carry), turn.occupied))
-                idle = jnp.where(found.refilling, num_started - running, 0) + found.starving
-                return steps + 1, busy + num_running, lost + idle, running, carry
-
-            zero = jnp.zeros((), jnp.int32)
-            loop = turn.steps, turn.busy, zero, num_started, turn.lanes.carry
-            steps, busy, _, _, carry = lax.while_loop(goes_on, step, loop)
-            starved = turn.starved + found.starving * (steps - turn.steps)
-            turn = turn._replace(
-                lanes=turn.lanes._replace(carry=carry), steps=steps, busy=busy, starved=starved
-            )
-            return record(turn)
-
-        def record(turn):
-            """Append the results of the lanes that have ended."""
-            over = jnp.ravel(turn.occupied & ~find_running(turn.lanes, turn.occupied))
-            results = map_lanes(self._finish_lane, turn.lanes)
-            # The lanes that have ended, one after the other, and behind them any.
-            place = jnp.where(over, jnp.cumsum(over, dtype=jnp.int32) - 1, num_lanes)
-            number = jnp.arange(num_lanes, dtype=jnp.int32)
-            ended = jnp.zeros(num_lanes, jnp.int32).at[place].set(number, mode="drop")
-
-            def append(log, values):
-                values = jnp.ravel(values)[ended]
-                return lax.dynamic_update_slice(log, values, (turn.num_ended,))
-
-            new = row_numbers, turn.lanes.cells, turn.lanes.trials, results
-            return turn._replace(
-                occupied=turn.occupied & ~jnp.reshape(over, shape),
-                num_ended=turn.num_ended + count(over),
-                log=jax.tree.map(append, turn.log, new),
-            )
-
-        row_numbers = lax.broadcasted_iota(jnp.int32, shape, 0)
-        results = jax.eval_shape(lambda lanes: map_lanes(self._finish_lane, lanes), state.lanes)
-
-        def make_log(leaf):
-            return jnp.zeros(LOG * num_lanes, leaf.dtype)
-
-        zero = jnp.zeros((), jnp.int32)
-        turn = _Turn(
-            steps=zero,
-            busy=zero,
-            starved=zero,
-            num_done=state.num_done,
-            num_taken=state.num_taken,
-            lanes=state.lanes,
-            occupied=state.occupied & ~dropped,
-            num_ended=zero,
-            log=jax.tree.map(make_log, (row_numbers, row_numbers, row_numbers, results)),
+        """Take some steps, give staged trials to the lanes that end, and keep their results; the
+        arguments are those of :class:`ChunkRunner`."""
+        runner = ChunkRunner(
+            functions=LaneFunctions(self._is_lane_running, self._advance_lane, self._finish_lane),
+            ahead=ahead,
+            state=state,
+            dropped=dropped,
+            wants=wants,
+            patience=patience,
+            max_steps=max_steps,
         )
-        turn = lax.while_loop(is_worth_going_on, take_turn, turn)
-        row_log, cells, trials, values = turn.log
-        chunk = Chunk(
-            num_ended=turn.num_ended,
-            rows=row_log,
-            cells=cells,
-            trials=trials,
-            results=values,
-            num_done=turn.num_done,
-            occupied=turn.occupied,
-            lane_cells=turn.lanes.cells,
-            lane_trials=turn.lanes.trials,
-            steps=turn.steps,
-            busy=turn.busy,
-        )
-        state = state._replace(
-            num_done=turn.num_done,
-            num_taken=turn.num_taken,
-            lanes=turn.lanes,
-            occupied=turn.occupied,
-        )
-        return state, chunk
+        return runner.run()
 
     def _draw(self, inputs: Inputs, own: Any, trial: Array) -> Any:
         """The case of a trial."""
@@ -539,6 +297,10 @@ class Program:
         leaves = [next(own_leaves if is_own else shared_leaves) for is_own in self._is_own]
         return jax.tree.unflatten(self._structure, leaves)
 
+    def _is_lane_running(self, row: list[Array], lane: tuple[list[Array], Any]) -> Array:
+        _, carry = lane
+        return self._run.running(carry)
+
     def _advance_lane(self, row: list[Array], lane: tuple[list[Array], Any]) -> Any:
         own, carry = lane
         return self._run.advance(self._join_case(row, own), carry)
@@ -546,29 +308,6 @@ class Program:
     def _finish_lane(self, row: list[Array], lane: tuple[list[Array], Any]) -> dict[str, Array]:
         own, carry = lane
         return to_scalars(self._run.finish(self._join_case(row, own), carry))
-
-
-class _Survey(NamedTuple):
-    """What the lanes of a pool could be given."""
-
-    can_refill: Any  # whether a lane is free for which a trial is staged
-    starving: Any  # number of free lanes for which the host has trials, and none is staged
-    refilling: Any  # whether a lane that ends can be given another trial, now or later
-    has_space: Any  # whether it is time for the host to stage more, so that none starves
-
-
-class _Turn(NamedTuple):
-    """A chunk before lanes are given trials."""
-
-    steps: Any  # as in a chunk
-    busy: Any  # the same
-    starved: Any  # number of steps of lanes that have starved
-    num_done: Any  # as in a state
-    num_taken: Any  # the same
-    lanes: Trials  # the same
-    occupied: Any  # the same
-    num_ended: Any  # as in a chunk
-    log: Any  # rows, cells, trials and results, as in a chunk
 
 
 def _compile_all(functions: Mapping[str, Any], at_once: bool) -> dict[str, Any]:

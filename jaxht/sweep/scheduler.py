@@ -14,8 +14,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxht.sweep.chunk import MAX_CHUNK_STEPS
 from jaxht.sweep.grid import CellTrials, GridCell, Indices, Results
-from jaxht.sweep.program import MAX_CHUNK_STEPS, Chunk, Pool, Program, State, Wants
+from jaxht.sweep.pool import Chunk, Pool, State, Wants
+from jaxht.sweep.program import Program
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.store import make_blanks
 
