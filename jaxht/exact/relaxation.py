@@ -225,6 +225,15 @@ class Descent(NamedTuple):
     z: Leaf  # (m,)
 
 
+class Round(NamedTuple):
+    """The state after some rounds of steps, each with a bound."""
+
+    count: Leaf  # int32
+    descent: Descent
+    bound: Bound  # the best one
+    is_done: Leaf  # bool
+
+
 ROUND = 10  # steps of the descent between two bounds
 VALUE_ULPS = 4096.0  # slack for rounding, in units of the last place of a value or a bound
 
@@ -239,104 +248,155 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
 
     Cost: two products a step and another one a round; a refit.
     """
-    objective, constraint, ridge, columns, _, quadratic = relaxation
-    descended = relaxation.smooth
-    node, chosen, x, step_size = start
-    eps = machine_eps(x)
-    rest = ridge.rho - ridge.added  # of f, beside R
-    support = constraint.support(chosen)
-    fit = refit(objective, support, jnp.where(support.mask, x, 0)).x
-    fit_pred = objective.predict(fit)
-    value = bound_above(objective, fit, fit_pred, columns)
+    objective = relaxation.objective
+    support = relaxation.constraint.support(start.chosen)
+    fit = refit(objective, support, jnp.where(support.mask, start.x, 0)).x
+    pred = objective.predict(fit)
+    value = bound_above(objective, fit, pred, relaxation.columns)
+    solver = _NodeSolver(relaxation, start.node, goal, fit, pred, value)
 
-    # R and its gradient, from x and its image, A x or H x.
-    def image_of(x):
-        return objective.predict(x) if quadratic is None else matmul(quadratic.H, x)
+    def goes_on(state):
+        return ~state.is_done & (state.count < goal.max_rounds)
 
-    def smooth(x, image):
-        if quadratic is None:
-            return descended.value(x, image) - rest / 2 * jnp.vdot(x, x)
-        return jnp.vdot(x, image / 2 - quadratic.b) + quadratic.c
+    first = solver.start(start.x, start.step_size)
+    last = while_loop(goes_on, solver.advance, first)
+    return Relaxed(
+        bound=last.bound,
+        x=last.descent.x,
+        z=last.descent.z,
+        fit=fit,
+        value=value,
+        step_size=last.descent.eta,
+        num_rounds=last.count,
+    )
 
-    def slope(x, image):
-        if quadratic is None:
-            return descended.gradient(x, image) - rest * x
-        return image - quadratic.b
 
-    size = value if quadratic is None else quadratic.c  # of the terms of R
+@dataclasses.dataclass(frozen=True)
+class _NodeSolver:
+    """The relaxation at a node.
 
-    def step(_, state):
+    Attributes:
+        relaxation: at all nodes.
+        node: the items that are fixed.
+        goal: how far it is solved.
+        fit: (d,), the minimiser of f on one support below the node.
+        fit_pred: (n,), its prediction.
+        value: f there, plus a bound of its rounding error.
+    """
+
+    relaxation: Relaxation
+    node: Node
+    goal: Goal
+    fit: Array
+    fit_pred: Array
+    value: Array
+
+    def start(self, x: Array, step_size: Array) -> Round:
+        """Before the first round."""
+        image = self.image_of(x)
+        inf = jnp.full((), jnp.inf, x.dtype)
+        none = jnp.zeros(self.node.included.shape, x.dtype)
+        descent = Descent(
+            x=x,
+            pred=image,
+            momentum=NesterovPoint(x, image, jnp.ones_like(inf)),
+            eta=step_size,
+            value=inf,
+            z=none,
+        )
+        return Round(
+            count=jnp.zeros((), jnp.int32),
+            descent=descent,
+            bound=Bound(-inf, jnp.zeros_like(inf), none),
+            is_done=jnp.array(False),
+        )
+
+    def advance(self, state: Round) -> Round:
+        """Take a round of steps, and bound; the first round has no steps, and the bound of the
+        fit."""
+        relaxation = self.relaxation
+        begins = state.count == 0
+        num_steps = jnp.where(begins, 0, ROUND)
+        descent = fori_loop(0, num_steps, lambda _, descent: self.step(descent), state.descent)
+
+        x = jnp.where(begins, self.fit, descent.x)
+        if relaxation.quadratic is None:
+            pred = jnp.where(begins, self.fit_pred, descent.pred)
+        else:
+            pred = relaxation.objective.predict(x)
+        alpha_of_fit = dual_variables(relaxation.nearly_smooth, pred)
+        alpha = jnp.where(begins, alpha_of_fit, dual_variables(relaxation.smooth, pred))
+        new = bound_at(relaxation, self.node, x, alpha)
+        bound = tree_where(new.lower > state.bound.lower, new, state.bound)
+
+        lacks = jnp.maximum(self.goal.target - bound.lower, 0)
+        # The relaxation's minimum is at most its value at x, and no bound above it.
+        most_gained = descent.value - relaxation.ridge.excess - bound.lower
+        is_done = (most_gained <= self.goal.rtol * lacks) | (lacks == 0)
+        return Round(state.count + 1, descent, bound, is_done)
+
+    def step(self, state: Descent) -> Descent:
+        """An accelerated proximal gradient step, or half of the step size."""
+        rho = self.relaxation.ridge.rho
         y = state.momentum.x
         eta = state.eta
-        f = smooth(y, state.momentum.pred)
-        g = slope(y, state.momentum.pred)
-        new, z, square = perspective_prox(constraint, node, y - eta * g, eta * ridge.rho)
-        image = image_of(new)
+        f = self.smooth_part(y, state.momentum.pred)
+        gradient = self.smooth_gradient(y, state.momentum.pred)
+        new, z, square = perspective_prox(
+            self.relaxation.constraint, self.node, y - eta * gradient, eta * rho
+        )
+        image = self.image_of(new)
         move = new - y
-        f_new = smooth(new, image)
-        most = f + jnp.vdot(g, move) + jnp.vdot(move, move) / (2 * eta)
-        slack = VALUE_ULPS * eps * (jnp.abs(size) + jnp.abs(f_new))
+        f_new = self.smooth_part(new, image)
+        most = f + jnp.vdot(gradient, move) + jnp.vdot(move, move) / (2 * eta)
+        slack = VALUE_ULPS * machine_eps(y) * (jnp.abs(self.size) + jnp.abs(f_new))
         accepted = f_new <= most + slack
-        value = f_new + ridge.rho / 2 * square
+
         # Too long steps are rare, so that they may grow again.
         taken = Descent(
             x=new,
             pred=image,
             momentum=state.momentum,
             eta=1.02 * eta,
-            value=value,
+            value=f_new + rho / 2 * square,
             z=z,
         )
         taken = taken._replace(momentum=state.momentum.update(taken, state))
         refused = state._replace(momentum=NesterovPoint.init(state), eta=state.eta / 2)
         return tree_where(accepted, taken, refused)
 
-    def advance(carry):
-        count, state, bound, _ = carry
-        begins = count == 0
-        state = fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
-        at = jnp.where(begins, fit, state.x)
+    @property
+    def rest(self) -> Array:
+        """What f has of the ridge, beside R."""
+        return self.relaxation.ridge.rho - self.relaxation.ridge.added
+
+    @property
+    def size(self) -> Array:
+        """The size of the terms of R."""
+        quadratic = self.relaxation.quadratic
+        return self.value if quadratic is None else quadratic.c
+
+    def image_of(self, x: Array) -> Array:
+        """What R and its gradient are computed from: A x, or H x."""
+        quadratic = self.relaxation.quadratic
         if quadratic is None:
-            pred = jnp.where(begins, fit_pred, state.pred)
-        else:
-            pred = objective.predict(at)
-        alpha_of_fit = dual_variables(relaxation.nearly_smooth, pred)
-        alpha = jnp.where(begins, alpha_of_fit, dual_variables(descended, pred))
-        new = bound_at(relaxation, node, at, alpha)
-        bound = tree_where(new.lower > bound.lower, new, bound)
-        lacks = jnp.maximum(goal.target - bound.lower, 0)
-        # The relaxation's minimum is at most its value at x, and no bound above it.
-        done = state.value - ridge.excess - bound.lower <= goal.rtol * lacks
-        return count + 1, state, bound, done | (lacks == 0)
+            return self.relaxation.objective.predict(x)
+        return matmul(quadratic.H, x)
 
-    image = image_of(x)
-    inf = jnp.full((), jnp.inf, x.dtype)
-    none = jnp.zeros(node.included.shape, x.dtype)
-    state = Descent(
-        x=x,
-        pred=image,
-        momentum=NesterovPoint(x, image, jnp.ones_like(inf)),
-        eta=step_size,
-        value=inf,
-        z=none,
-    )
-    bound = Bound(-inf, jnp.zeros_like(inf), none)
-    begin = jnp.zeros((), jnp.int32), state, bound, jnp.array(False)
+    def smooth_part(self, x: Array, image: Array) -> Array:
+        """R at x."""
+        quadratic = self.relaxation.quadratic
+        if quadratic is None:
+            f = self.relaxation.smooth.value(x, image)
+            return f - self.rest / 2 * jnp.vdot(x, x)
+        return jnp.vdot(x, image / 2 - quadratic.b) + quadratic.c
 
-    def goes_on(carry):
-        count, _, _, done = carry
-        return ~done & (count < goal.max_rounds)
-
-    count, state, bound, _ = while_loop(goes_on, advance, begin)
-    return Relaxed(
-        bound=bound,
-        x=state.x,
-        z=state.z,
-        fit=fit,
-        value=value,
-        step_size=state.eta,
-        num_rounds=count,
-    )
+    def smooth_gradient(self, x: Array, image: Array) -> Array:
+        """The gradient of R at x."""
+        quadratic = self.relaxation.quadratic
+        if quadratic is None:
+            return self.relaxation.smooth.gradient(x, image) - self.rest * x
+        return image - quadratic.b
 
 
 #: :func:`relax` at several nodes: starts have a leading axis.

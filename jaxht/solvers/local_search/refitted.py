@@ -1,6 +1,7 @@
 """The search by refits of candidates, for all problems: score the exchanges by a model, refit on
 the most promising ones, and take the best."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -132,40 +133,69 @@ def walk_by_refits(
 ) -> Walk:
     """Take the best of ``num_candidates`` refits, again and again."""
     shape = start.selected.shape
-    k_max = max(1, problem.space.k_max)
-    constraint = problem.space
-    fixed = jnp.broadcast_to(constraint.always_active, shape).ravel()
-    empty = problem.empty_items.ravel()
+    always_active = jnp.broadcast_to(problem.space.always_active, shape)
+    moves = _Moves(
+        problem=problem,
+        shape=shape,
+        num_moves=num_moves,
+        num_candidates=num_candidates,
+        fixed=always_active.ravel(),
+        empty=problem.empty_items.ravel(),
+    )
+    if num_candidates > 1:  # the swaps since may have made way for large blocks again
+        start = start._replace(block_size=largest_block(problem))
+    start = start._replace(selected=start.selected.ravel())
+    value = value_or_inf(problem, start.fit)
+    walk = _RefittedWalk(
+        here=start,
+        value=value,
+        best=start,
+        tabu=TabuList.begin(value, seed, moves.fixed.size),
+    )
+    walk = while_loop(lambda walk: walk.tabu.goes_on(num_moves), moves.move, walk)
 
-    def refit_all(selected, x):
-        def refit_on(mask):
-            fit = problem.refit(problem.space.support(mask.reshape(shape)), x)
-            return fit, value_or_inf(problem, fit)
+    def shaped(selection):
+        return selection._replace(selected=selection.selected.reshape(shape))
 
-        return jax.vmap(refit_on)(selected)
+    tabu = walk.tabu
+    return Walk(
+        end=shaped(walk.here),
+        best=shaped(walk.best),
+        least=tabu.least,
+        seed=tabu.seed,
+        num_moves=tabu.num_moves,
+    )
 
-    def move(walk):
+
+@dataclasses.dataclass(frozen=True)
+class _Moves:
+    """The moves of a walk.
+
+    Attributes:
+        problem: the subproblem.
+        shape: of the items.
+        num_moves: how many there are, at most.
+        num_candidates: how many refits each takes.
+        fixed: bool, flat, the items that are always selected.
+        empty: bool, flat, the items that change no prediction.
+    """
+
+    problem: Subproblem
+    shape: tuple[int, ...]
+    num_moves: Numeric
+    num_candidates: int
+    fixed: Array
+    empty: Array
+
+    def move(self, walk: _RefittedWalk) -> _RefittedWalk:
+        """Take the refit that decreases f most; where none does, the smallest increase by a swap."""
         selected, fit, block_size, is_fitted = walk.here
-        slots = mask_to_indices(selected, k_max)
-        movable = (selected & ~fixed).at[slots].get(mode="fill", fill_value=False)
-        scores = problem.exchange_scores(slots, fit.x, fit.pred)
-        exchange = _exchange_block if constraint.is_uniform else _exchange_allowed
-        block = exchange(scores, selected, slots, movable, block_size, constraint)
-        candidates = jax.tree.map(lambda leaf: leaf[None], block)
-        if num_candidates > 1:
-            allowed = walk.tabu.allows(slots, walk.value - scores.swaps)
-            allowed &= movable[:, None] & ~selected[None] & ~jnp.isnan(scores.swaps)
-            if not constraint.is_uniform:
-                allowed &= constraint.exchangeable(selected, slots)
-            gains = jnp.where(allowed, scores.swaps, -jnp.inf)
-            swaps = _best_swaps(gains, selected, slots, num_candidates - 1)
-            candidates = jax.tree.map(lambda *some: jnp.concatenate(some), candidates, swaps)
-
+        candidates = self.find_candidates(walk)
         # Before there is a refit here, the first candidate is the selection itself.
-        is_first = lax.iota(jnp.int32, num_candidates) == 0
+        is_first = lax.iota(jnp.int32, self.num_candidates) == 0
         masks = jnp.where(is_fitted, candidates.selected, selected)
         possible = jnp.where(is_fitted, candidates.possible, is_first)
-        fits, values = refit_all(masks, fit.x)
+        fits, values = self.refit_all(masks, fit.x)
         values = jnp.where(possible, values, jnp.inf)
         # An exchange of a block descends; what it exchanges may be tabu.
         descends = is_below(values[0], walk.value) | ~is_fitted
@@ -183,42 +213,48 @@ def walk_by_refits(
             block_size=next_size,
             is_fitted=jnp.array(True),
         )
-        tabu = walk.tabu.record(selected, after, value, fixed, empty)
-        begun = TabuList.begin(value, walk.tabu.seed, fixed.size)
+        tabu = walk.tabu.record(selected, after, value, self.fixed, self.empty)
+        begun = TabuList.begin(value, walk.tabu.seed, self.fixed.size)
         tabu = tree_where(is_fitted, tabu, begun)
         found = tree_where(tabu.improved | ~is_fitted, here, walk.best)
         # Where nothing is left to try the walk ends. A refit that has not converged always
         # improves.
         is_stuck = ~moves & (block_size == 1)
         tabu = tabu._replace(
-            num_moves=jnp.where(is_stuck, num_moves, tabu.num_moves),
+            num_moves=jnp.where(is_stuck, self.num_moves, tabu.num_moves),
             improved=tabu.improved & fit.converged,
         )
         return _RefittedWalk(here, value, found, tabu)
 
-    if num_candidates > 1:  # the swaps since may have made way for large blocks again
-        start = start._replace(block_size=largest_block(problem))
-    start = start._replace(selected=start.selected.ravel())
-    value = value_or_inf(problem, start.fit)
-    walk = _RefittedWalk(
-        here=start,
-        value=value,
-        best=start,
-        tabu=TabuList.begin(value, seed, fixed.size),
-    )
-    walk = while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, walk)
+    def find_candidates(self, walk: _RefittedWalk) -> _Candidate:
+        """An exchange of a block, and the best swaps that are not tabu, stacked."""
+        constraint = self.problem.space
+        selected, fit, block_size, _ = walk.here
+        slots = mask_to_indices(selected, max(1, constraint.k_max))
+        movable = (selected & ~self.fixed).at[slots].get(mode="fill", fill_value=False)
+        scores = self.problem.exchange_scores(slots, fit.x, fit.pred)
+        exchange = _exchange_block if constraint.is_uniform else _exchange_allowed
+        block = exchange(scores, selected, slots, movable, block_size, constraint)
+        candidates = jax.tree.map(lambda leaf: leaf[None], block)
+        if self.num_candidates == 1:
+            return candidates
+        allowed = walk.tabu.allows(slots, walk.value - scores.swaps)
+        allowed &= movable[:, None] & ~selected[None] & ~jnp.isnan(scores.swaps)
+        if not constraint.is_uniform:
+            allowed &= constraint.exchangeable(selected, slots)
+        gains = jnp.where(allowed, scores.swaps, -jnp.inf)
+        swaps = _best_swaps(gains, selected, slots, self.num_candidates - 1)
+        return jax.tree.map(lambda *some: jnp.concatenate(some), candidates, swaps)
 
-    def shaped(selection):
-        return selection._replace(selected=selection.selected.reshape(shape))
+    def refit_all(self, selected: Array, x: Array) -> tuple[Refit, Array]:
+        """The refits on selections, and f there."""
 
-    tabu = walk.tabu
-    return Walk(
-        end=shaped(walk.here),
-        best=shaped(walk.best),
-        least=tabu.least,
-        seed=tabu.seed,
-        num_moves=tabu.num_moves,
-    )
+        def refit_on(mask):
+            support = self.problem.space.support(mask.reshape(self.shape))
+            fit = self.problem.refit(support, x)
+            return fit, value_or_inf(self.problem, fit)
+
+        return jax.vmap(refit_on)(selected)
 
 
 def _exchange_block(
