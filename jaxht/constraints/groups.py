@@ -94,18 +94,7 @@ class Groups(SelectionConstraint):
                 f"got dtype {dtype} and shape {jnp.shape(groups)}"
             )
         known = known_values(groups)
-        num_groups = self.num_groups
-        if known is not None:
-            if known.size and known.min() < 0:
-                raise ValueError(f"groups must be numbered from 0; got {known.min()}")
-            largest = int(np.max(known, initial=-1))
-            num_groups = largest + 1 if num_groups is None else num_groups
-            if largest >= num_groups:
-                raise ValueError(f"groups must be below num_groups = {num_groups}; got {largest}")
-        if num_groups is None:
-            raise ValueError(
-                "num_groups must be given where groups is traced: JAX needs a static number"
-            )
+        num_groups = _count_groups(known, self.num_groups)
 
         def count_kept(keep: Any) -> int | None:
             return None if known is None else np.unique(known[keep]).size
@@ -223,6 +212,24 @@ def _rows(shape: tuple[int, ...]) -> Any:
     d, _ = shape
     numbers = np.arange(d, dtype=np.int32)
     return np.broadcast_to(numbers[:, None], shape)
+
+
+def _count_groups(known: Any, num_groups: int | None) -> int:
+    """The number of groups, of numbers that are known or None."""
+    if known is None:
+        if num_groups is None:
+            raise ValueError(
+                "num_groups must be given where groups is traced: JAX needs a static number"
+            )
+        return num_groups
+    if known.size and known.min() < 0:
+        raise ValueError(f"groups must be numbered from 0; got {known.min()}")
+    largest = int(np.max(known, initial=-1))
+    if num_groups is None:
+        return largest + 1
+    if largest >= num_groups:
+        raise ValueError(f"groups must be below num_groups = {num_groups}; got {largest}")
+    return num_groups
 
 
 def _largest_groups(groups: Array, k_max: int) -> int:

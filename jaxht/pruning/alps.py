@@ -104,29 +104,74 @@ class ALPS:
 @bounded_jit
 def _find_support(layer: Layer, method: ALPS, values: Array, vectors: Array) -> tuple[Array, Array]:
     """The mask of the largest entries of B, and B there."""
-    gram = layer.gram
-    dense = layer.weights
-    products = matmul(gram, dense)
-    first = layer.select(dense)
-    total = jnp.sum(first)
+    steps = _ALPSSteps.of(layer, values, vectors)
 
-    def inverse(penalty):
-        return matmul(vectors / (values + penalty), vectors.T)
+    def goes_on(state):
+        return state.running & (state.count < method.max_steps)
 
-    def step(state):
+    penalty = jnp.asarray(method.penalty, layer.gram.dtype)
+    end = while_loop(goes_on, steps.step, steps.start(penalty))
+    mask = layer.select(end.B)
+    return mask, jnp.where(mask, end.B, 0)
+
+
+class _ALPSSteps(NamedTuple):
+    """The steps for a layer.
+
+    Attributes:
+        layer: damped and scaled.
+        values: the eigenvalues of its Gram matrix.
+        vectors: their eigenvectors.
+        products: G W.
+        first: the mask of the largest weights.
+        total: how many they are.
+    """
+
+    layer: Layer
+    values: Array
+    vectors: Array
+    products: Array
+    first: Array
+    total: Array
+
+    @classmethod
+    def of(cls, layer: Layer, values: Array, vectors: Array) -> "_ALPSSteps":
+        """The steps from the dense weights."""
+        products = matmul(layer.gram, layer.weights)
+        first = layer.select(layer.weights)
+        return cls(layer, values, vectors, products, first, jnp.sum(first))
+
+    def start(self, penalty: Array) -> _ALPSState:
+        """Before the first step."""
+        dense = self.layer.weights
+        return _ALPSState(
+            count=jnp.zeros((), jnp.int32),
+            running=jnp.array(True),
+            has_moved=jnp.array(False),
+            B=dense,
+            D=jnp.where(self.first, dense, 0),
+            V=jnp.zeros_like(dense),
+            penalty=penalty,
+            inverse=self.invert(penalty),
+            last=self.first,
+        )
+
+    def step(self, state: _ALPSState) -> _ALPSState:
+        """Minimise over B, select D, and update the multipliers."""
         rho = state.penalty
-        B = matmul(state.inverse, products - state.V + rho * state.D)
+        B = matmul(state.inverse, self.products - state.V + rho * state.D)
         target = B + state.V / rho
-        mask = layer.select(target)
+        mask = self.layer.select(target)
         D = jnp.where(mask, target, 0)
         V = state.V + rho * (B - D)
         count = state.count + 1
         state = state._replace(count=count, B=B, D=D, V=V)
-        return cond(count % UPDATE_EVERY == 0, look, lambda state: state, state)
+        return cond(count % UPDATE_EVERY == 0, self.update, lambda state: state, state)
 
-    def look(state):
+    def update(self, state: _ALPSState) -> _ALPSState:
+        """Raise the penalty by how much of the support has changed, and end where little has."""
         mask = state.D != 0
-        change = jnp.sum(mask != state.last) / total
+        change = jnp.sum(mask != state.last) / self.total
         stays = change == 0
         growth: Any = LEAST_GROWTH
         for share, factor in reversed(GROWTH):
@@ -137,38 +182,22 @@ def _find_support(layer: Layer, method: ALPS, values: Array, vectors: Array) -> 
         # At the first penalty that moves nothing much, it is smaller from the start again.
         restarts = ~has_moved & ~stays
         is_settled = (state.count > SETTLED_AFTER) & (change < SETTLED_SHARE)
-        running = ~(stays & has_moved) & ~is_settled
         penalty = jnp.minimum(state.penalty * growth, MAX_PENALTY)
+        again = self.start(penalty)
         return state._replace(
-            running=running,
+            running=~(stays & has_moved) & ~is_settled,
             has_moved=has_moved,
-            B=jnp.where(restarts, dense, state.B),
-            D=jnp.where(restarts, jnp.where(first, dense, 0), state.D),
-            V=jnp.where(restarts, 0, state.V),
+            B=jnp.where(restarts, again.B, state.B),
+            D=jnp.where(restarts, again.D, state.D),
+            V=jnp.where(restarts, again.V, state.V),
             penalty=penalty,
-            inverse=inverse(penalty),
+            inverse=again.inverse,
             last=mask,
         )
 
-    penalty = jnp.asarray(method.penalty, gram.dtype)
-    start = _ALPSState(
-        count=jnp.zeros((), jnp.int32),
-        running=jnp.array(True),
-        has_moved=jnp.array(False),
-        B=dense,
-        D=jnp.where(first, dense, 0),
-        V=jnp.zeros_like(dense),
-        penalty=penalty,
-        inverse=inverse(penalty),
-        last=first,
-    )
-
-    def goes_on(state):
-        return state.running & (state.count < method.max_steps)
-
-    end = while_loop(goes_on, step, start)
-    mask = layer.select(end.B)
-    return mask, jnp.where(mask, end.B, 0)
+    def invert(self, penalty: Array) -> Array:
+        """``(G + penalty I)^-1``."""
+        return matmul(self.vectors / (self.values + penalty), self.vectors.T)
 
 
 @bounded_jit

@@ -300,56 +300,12 @@ def _walk(
 
     The first way up starts at x0, unless there are results.
     """
-    m = ks.size
     moves = jnp.zeros((), jnp.int32)
     if results is None:  # the first way up is in the same loop, so that the program has one run
         blank = jax.eval_shape(runs.run, x0, ks[0])
-        results = jax.tree.map(lambda leaf: jnp.zeros((m, *leaf.shape), leaf.dtype), blank)
+        results = jax.tree.map(lambda leaf: jnp.zeros((ks.size, *leaf.shape), leaf.dtype), blank)
     else:
         moves = length
-
-    def go_on(walk):
-        is_first = walk.moves < walk.length
-        return is_first | (options.both_ways & (walk.idle < 2 * (walk.length - 1)))
-
-    def move(walk):
-        length, results = walk.length, walk.results
-        is_first = walk.moves < length
-        there_and_back = jnp.maximum(1, 2 * (length - 1))
-        phase = walk.moves % there_and_back
-        goes_up = (phase > 0) & (phase < length)
-        i = jnp.where(phase < length, phase, there_and_back - phase)
-        before = jnp.where(goes_up, i - 1, jnp.minimum(i + 1, length - 1))
-        current = _take(results, i)
-        neighbour = _take(results, before)
-
-        x = neighbour.x if x0 is None else tree_where(walk.moves == 0, x0, neighbour.x)
-        new = runs.run(x, ks[i])
-        # A solution of fewer coordinates is one of more: copied, so that f does not increase, not
-        # by rounding either.
-        is_copied = goes_up & (neighbour.value < new.value)
-        new = tree_where(is_copied, neighbour, new)
-        rtol = jnp.where(is_copied, 0, machine_eps(current.value) ** 0.5)
-        threshold = current.value - rtol * jnp.abs(current.value)
-        is_better = (new.value < threshold) | is_first
-        changed = jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new)
-        walk = walk._replace(
-            results=tree_where(is_better, changed, results),
-            moves=walk.moves + 1,
-            idle=jnp.where(is_better, 0, walk.idle + 1),
-        )
-        if options.criterion is None:
-            return walk
-
-        value = options.criterion(runs.problem.objective, new.x)
-        is_least = value < walk.least
-        least_at = jnp.where(is_least, walk.moves - 1, walk.least_at)
-        ends = is_first & (walk.moves - 1 - least_at >= options.patience)
-        return walk._replace(
-            least=jnp.where(is_least, value, walk.least),
-            least_at=least_at,
-            length=jnp.where(ends, walk.moves, length),
-        )
 
     def count(number):
         return jnp.full((), number, jnp.int32)
@@ -363,7 +319,68 @@ def _walk(
         least_at=count(0),
         idle=count(0),
     )
-    return while_loop(go_on, move, first).results
+    walker = _Walker(runs, ks, options, x0)
+    return while_loop(walker.goes_on, walker.move, first).results
+
+
+class _Walker(NamedTuple):
+    """The moves of a walk; attributes as in :func:`_walk`."""
+
+    runs: Runs
+    ks: Array
+    options: Options
+    x0: Start
+
+    def goes_on(self, walk: _Walk) -> Array:
+        """Whether the first way up has not ended, or a result was improved in the last round."""
+        is_first = walk.moves < walk.length
+        return is_first | (self.options.both_ways & (walk.idle < 2 * (walk.length - 1)))
+
+    def move(self, walk: _Walk) -> _Walk:
+        """Run for the next k from the result of the k before, and keep what is better."""
+        length, results = walk.length, walk.results
+        is_first = walk.moves < length
+        there_and_back = jnp.maximum(1, 2 * (length - 1))
+        phase = walk.moves % there_and_back
+        goes_up = (phase > 0) & (phase < length)
+        i = jnp.where(phase < length, phase, there_and_back - phase)
+        before = jnp.where(goes_up, i - 1, jnp.minimum(i + 1, length - 1))
+        current = _take(results, i)
+        neighbour = _take(results, before)
+
+        x = neighbour.x
+        if self.x0 is not None:
+            x = tree_where(walk.moves == 0, self.x0, x)
+        new = self.runs.run(x, self.ks[i])
+        # A solution of fewer coordinates is one of more: copied, so that f does not increase, not
+        # by rounding either.
+        is_copied = goes_up & (neighbour.value < new.value)
+        new = tree_where(is_copied, neighbour, new)
+        rtol = jnp.where(is_copied, 0, machine_eps(current.value) ** 0.5)
+        threshold = current.value - rtol * jnp.abs(current.value)
+        is_better = (new.value < threshold) | is_first
+        changed = jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new)
+        moved = walk._replace(
+            results=tree_where(is_better, changed, results),
+            moves=walk.moves + 1,
+            idle=jnp.where(is_better, 0, walk.idle + 1),
+        )
+        if self.options.criterion is None:
+            return moved
+        return self.shorten(moved, new.x, is_first)
+
+    def shorten(self, walk: _Walk, x: Array, is_first: Array) -> _Walk:
+        """End the first way up, and with it the path, where the criterion has not fallen for
+        ``patience`` moves."""
+        value = self.options.criterion(self.runs.problem.objective, x)
+        is_least = value < walk.least
+        least_at = jnp.where(is_least, walk.moves - 1, walk.least_at)
+        ends = is_first & (walk.moves - 1 - least_at >= self.options.patience)
+        return walk._replace(
+            least=jnp.where(is_least, value, walk.least),
+            least_at=least_at,
+            length=jnp.where(ends, walk.moves, walk.length),
+        )
 
 
 def _take(results: Result, i: Array) -> Result:

@@ -84,11 +84,18 @@ class Grid:
     ) -> None:
         given = {name: _read_axis(name, values) for name, values in axes.items()}
         self.axes = {name: list(map(_to_coordinate, values)) for name, values in given.items()}
-        self.round_up = dict(round_up or {})
         numbers = [name for name, values in self.axes.items() if not _has_strings(values)]
         self.static = [name for name in self.axes if name in static or name not in numbers]
+        self.round_up = dict(round_up or {})
         self.problem = numbers if problem is None else list(problem)
         self.shared = self.problem if shared is None else list(shared)
+        self._check_axes()
+        self._check_names(static)
+        self._check_steps()
+        self.integer = self._find_integers(given, known or {})
+        self.cells = self._make_cells(where)
+
+    def _check_axes(self) -> None:
         if taken := RESERVED.intersection(self.axes):
             raise ValueError(
                 f"no axis may be named {min(taken)!r}: the dataset of results has one of that name"
@@ -98,6 +105,9 @@ class Grid:
                 raise ValueError(
                     f"axis {name!r} must hold one or more distinct values; got {values}"
                 )
+
+    def _check_names(self, static: Sequence[str]) -> None:
+        """Check the options that name axes."""
         named = {
             "static": static,
             "round_up": self.round_up,
@@ -117,14 +127,8 @@ class Grid:
                 f"shared names {sorted(missing)}, which must be in problem too; that is "
                 f"{self.problem}"
             )
-        known = known or {}
-        self.integer = {}
-        for name, values in self.axes.items():
-            if name not in self.static:
-                all_values = [*values, *known.get(name, ())]
-                self.integer[name] = all(map(_fits_int32, all_values))
-                if not self.integer[name]:
-                    _check_floats(name, given[name], all_values)
+
+    def _check_steps(self) -> None:
         for name, step in self.round_up.items():
             are_integers = all(isinstance(number, int) for number in (step, *self.axes[name]))
             if step < 1 or not are_integers:
@@ -132,11 +136,28 @@ class Grid:
                     f"round_up needs integers, and steps of at least 1; got {step} for axis "
                     f"{name!r} with {self.axes[name]}"
                 )
-        self.cells = []
+
+    def _find_integers(
+        self, given: Mapping[str, Sequence[Value]], known: Mapping[str, Sequence[Value]]
+    ) -> dict[str, bool]:
+        """Of each traced axis, whether all of its values are integers."""
+        integer = {}
+        for name, values in self.axes.items():
+            if name in self.static:
+                continue
+            all_values = [*values, *known.get(name, ())]
+            integer[name] = all(map(_fits_int32, all_values))
+            if not integer[name]:
+                _check_floats(name, given[name], all_values)
+        return integer
+
+    def _make_cells(self, where: Callable[[Mapping[str, Any]], bool] | None) -> list[GridCell]:
+        cells = []
         for index, point in enumerate(itertools.product(*self.axes.values())):
             coordinates = dict(zip(self.axes, point, strict=True))
             if where is None or where(coordinates):
-                self.cells.append(self._make_cell(index, coordinates))
+                cells.append(self._make_cell(index, coordinates))
+        return cells
 
     def _make_cell(self, index: int, coordinates: dict[str, Any]) -> GridCell:
         def select(names):

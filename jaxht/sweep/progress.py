@@ -99,74 +99,104 @@ def progress_bar(
             f"progress_bar needs {error.name}: pip install 'jax-hard-thresholding[sweep]'"
         ) from error
 
-    begin = begin_trials = time.monotonic()
-    last = -math.inf
-    bar = None
-    latest = written = Progress(0, 0)
-    output: Any = None  # in a notebook
+    meter = _Meter(tqdm, label, unit, interval)
+    try:
+        yield meter.show
+    finally:
+        meter.close()
 
-    def scaled():
-        # Rows are many, and have no total.
-        return {"unit": unit, "unit_scale": latest.total is None}
 
-    def describe():
-        busy = f"{latest.utilisation:.0%} busy" if latest.executed else ""
-        return ", ".join(filter(None, [latest.note, busy]))
+class _Meter:
+    """A bar, or lines, or the output of a cell in a notebook.
 
-    def write():
-        nonlocal last, written, output
-        last = now = time.monotonic()
-        written = latest
-        # Of the trials alone: while the first programs are compiled there are none.
-        rate = latest.done / max(now - begin_trials, 1e-3) if latest.done else None
-        meter = tqdm.format_meter(
-            latest.done,
-            latest.total,
-            now - begin,
-            prefix=label,
+    Args:
+        tqdm: the class of bars.
+        label, unit, interval: as in :func:`progress_bar`.
+    """
+
+    def __init__(self, tqdm: Any, label: str, unit: str, interval: float | None) -> None:
+        self.tqdm = tqdm
+        self.label = label
+        self.unit = unit
+        self.interval = interval
+        self.begin = time.monotonic()
+        self.begin_trials = self.begin
+        self.last = -math.inf  # when something was written last
+        self.latest = Progress(0, 0)
+        self.written = self.latest
+        self.bar: Any = None
+        self.output: Any = None  # in a notebook
+
+    def show(self, progress: Progress) -> None:
+        """Show progress, where it is time for it."""
+        before = self.latest
+        self.latest = progress
+        now = time.monotonic()
+        if not (progress.done or progress.executed):
+            self.begin_trials = now
+        is_new = progress.note != before.note
+        if _in_notebook():
+            wait = NOTEBOOK_INTERVAL if self.interval is None else self.interval
+            if now - self.last >= wait or is_new:
+                self.write()
+        elif sys.stderr.isatty():
+            self.update_bar(refresh=is_new)
+        else:
+            wait = min(INTERVAL, max(1.0, self.last - self.begin))
+            if now - self.last >= (wait if self.interval is None else self.interval):
+                self.write()
+
+    def update_bar(self, refresh: bool) -> None:
+        """Move the bar to the latest progress."""
+        progress = self.latest
+        if self.bar is None:
+            self.bar = self.tqdm(desc=self.label, total=progress.total, **self.scale())
+        self.bar.set_postfix_str(self.describe(), refresh=refresh)
+        self.bar.update(progress.done - self.bar.n)
+
+    def write(self) -> None:
+        """Write a line, or update the output."""
+        now = time.monotonic()
+        self.last = now
+        self.written = self.latest
+        done = self.latest.done
+        meter = self.tqdm.format_meter(
+            done,
+            self.latest.total,
+            now - self.begin,
+            prefix=self.label,
             ncols=100,
-            rate=rate,
-            postfix=describe(),
-            **scaled(),
+            # Of the trials alone: while the first programs are compiled there are none.
+            rate=done / max(now - self.begin_trials, 1e-3) if done else None,
+            postfix=self.describe(),
+            **self.scale(),
         )
         text = {"text/plain": meter}
-        if output is not None:
-            output.update(text, raw=True)
+        if self.output is not None:
+            self.output.update(text, raw=True)
         elif _in_notebook():
             from IPython.display import display
 
-            output = display(text, raw=True, display_id=True)
+            self.output = display(text, raw=True, display_id=True)
         else:
             sys.stderr.write(f"{meter}\n")
             sys.stderr.flush()
 
-    def show(progress):
-        nonlocal bar, begin_trials, latest
-        before = latest
-        latest = progress
-        now = time.monotonic()
-        if not (progress.done or progress.executed):
-            begin_trials = now
-        if _in_notebook():
-            wait = NOTEBOOK_INTERVAL if interval is None else interval
-            if now - last >= wait or progress.note != before.note:
-                write()
-        elif sys.stderr.isatty():
-            bar = bar or tqdm(desc=label, total=progress.total, **scaled())
-            bar.set_postfix_str(describe(), refresh=progress.note != before.note)
-            bar.update(progress.done - bar.n)
-        else:
-            wait = min(INTERVAL, max(1.0, last - begin)) if interval is None else interval
-            if now - last >= wait:
-                write()
+    def describe(self) -> str:
+        """What is being done, and how busy lanes are."""
+        busy = f"{self.latest.utilisation:.0%} busy" if self.latest.executed else ""
+        return ", ".join(filter(None, [self.latest.note, busy]))
 
-    try:
-        yield show
-    finally:
-        if bar is not None:
-            bar.close()
-        elif latest.done and latest != written:
-            write()
+    def scale(self) -> dict[str, Any]:
+        """The unit, and whether numbers are shortened: rows are many, and have no total."""
+        return {"unit": self.unit, "unit_scale": self.latest.total is None}
+
+    def close(self) -> None:
+        """Write what has not been written."""
+        if self.bar is not None:
+            self.bar.close()
+        elif self.latest.done and self.latest != self.written:
+            self.write()
 
 
 def _in_notebook() -> bool:
