@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import optimize
 
 import jaxht
 from examples import logistic_regression
@@ -53,6 +54,34 @@ def test_minimiser_in_float32_and_where_there_is_none():
     f = Logistic(A, np.sign(A[:, 0]), 0.0)
     x, pred = minimise(f, mask, None, K_MAX, np.zeros(D, "float32"))
     assert np.all(np.isfinite(x)) and float(f.value(x, pred)) < 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_minimiser_of_separable_classes_on_many_columns(dtype):
+    """A ridge so small that the minimiser is far away, and curvatures fall on the way."""
+    n, k = 120, 150
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((n, k))
+    A[:, 1] = A[:, 0]
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    l2 = 1e-5
+
+    def value_and_gradient(w):
+        u = A @ w
+        value = np.logaddexp(0, -y * u).mean() + l2 / 2 * w @ w
+        return value, A.T @ (-y / (1 + np.exp(y * u))) / n + l2 * w
+
+    options = {"maxiter": 10_000, "maxfun": 10_000, "ftol": 0, "gtol": 1e-13}
+    want = optimize.minimize(
+        value_and_gradient, np.zeros(k), jac=True, method="L-BFGS-B", options=options
+    )
+    with precision(dtype):
+        f = Logistic(A.astype(dtype), y.astype(dtype), l2)
+        found = quick(refit)(f, Support(np.ones(k, bool), k_max=k), np.zeros(k, dtype))
+    assert found.converged
+    value, gradient = value_and_gradient(np.asarray(found.x, float))
+    assert value <= want.fun * (1 + {"float32": 1e-6, "float64": 1e-12}[dtype])
+    assert np.abs(gradient).max() < {"float32": 1e-8, "float64": 1e-14}[dtype]
 
 
 def test_backtracking_recovers_more_supports():

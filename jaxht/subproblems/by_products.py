@@ -372,6 +372,8 @@ class FunctionOfCoordinates:
         f: Any = self.objective
         return f.is_linear_model and f.loss.is_positive
 
+    has_cheap_values = False
+
     def predict(self, w: Array) -> Array:
         """The prediction of the objective."""
         return self.objective.predict(self.support.point(w))

@@ -25,6 +25,9 @@ from jaxht.subproblems.refits import Refit, RefitStatus
 from jaxht.subproblems.restricted_problem import RestrictedProblem
 from jaxht.subproblems.stationary_points import Regularity
 
+# Columns from which a system takes much longer than values of f.
+MIN_SEARCHED_COLUMNS = 128
+
 
 class LinearProblem(Subproblem):
     """A linear model, of several outputs."""
@@ -151,6 +154,11 @@ class GatheredModel:
     def is_positive(self) -> bool:
         """Whether the loss is."""
         return self.model.loss.is_positive
+
+    @property
+    def has_cheap_values(self) -> bool:
+        """Whether columns are many."""
+        return self.model.shape[0] >= MIN_SEARCHED_COLUMNS
 
     def predict(self, w: Array) -> Array:
         """``B w``, B the columns."""

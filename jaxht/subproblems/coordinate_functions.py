@@ -53,6 +53,11 @@ class CoordinateFunction(SmoothFunction, Protocol):
         """Whether f > 0 everywhere, so that an f of 0 is rounding."""
         ...
 
+    @property
+    def has_cheap_values(self) -> bool:
+        """Whether a system with the Hessian takes much longer than a few values."""
+        ...
+
     def value(self, w: Array, pred: Array) -> Array:
         """f at w."""
         ...

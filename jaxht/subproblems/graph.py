@@ -232,6 +232,7 @@ class CovarianceSelection:
     enough: Array  # of f above its minimum, relative: no step is needed that decreases it by less
 
     is_positive = False
+    has_cheap_values = False
 
     def is_coercive(self, inside: Array) -> bool:
         """Not on every pattern."""

@@ -19,6 +19,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
 
@@ -54,6 +55,9 @@ MAX_TAU = 1e10
 # The shortest share of a step that is tried outside of the domain of f.
 MIN_SHARE = 1e-3
 MAX_NEWTON_STEPS = 100
+# Multiples of a step that are compared. On separable classes of 6000 samples refits on 300 to 900
+# columns took a third fewer steps, on sparse text as many.
+MULTIPLES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 
 
 class _Point(NamedTuple):
@@ -262,6 +266,8 @@ class _Descent:
         free = region.free(w, gradient)
         solve = f.solver(w, pred, free, state.tau, None)
         step = solve(jnp.where(free, gradient, 0))
+        if self.searches_line:
+            step = self.search_line(state.here, step)
         step = jnp.where(state.probes, -self.num_probed * state.move, step)
 
         there = self.shorten(state.here, step, like=state.tau)
@@ -280,6 +286,31 @@ class _Descent:
             farthest=farthest,
             is_long=farthest >= least_change,
         )
+
+    @property
+    def searches_line(self) -> bool:
+        """Whether multiples of a step are compared; bounds would cut them."""
+        return self.region.bounds is None and self.f.has_cheap_values
+
+    def search_line(self, here: _Point, step: Array) -> Array:
+        """The multiple of a step that decreases f most, of those that Armijo's rule accepts; the
+        step itself where there is none, or f may have no minimiser.
+
+        Far from a minimiser curvatures change along the step: those of a logistic loss fall by
+        orders of magnitude where features separate the classes.
+        """
+        image = self.f.predict(step)
+        slope = real_vdot(here.gradient, step)
+        multiples = jnp.asarray(MULTIPLES, here.value.dtype)
+
+        def value(multiple):
+            return self.f.value(here.w - multiple * step, here.pred - multiple * image)
+
+        values = jax.vmap(value)(multiples)
+        is_accepted = values <= here.value - ARMIJO * multiples * slope
+        values = jnp.where(is_accepted & ~self.may_recede, values, jnp.inf)
+        best = jnp.argmin(values)
+        return step * jnp.where(values[best] < jnp.inf, multiples[best], 1)
 
     def shorten(self, here: _Point, step: Array, like: Array) -> _Point:
         """The end of a step, which is halved outside the domain of f, where f is infinite: a larger
