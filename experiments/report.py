@@ -193,7 +193,7 @@ def page(name: str) -> str:
 
 
 ENDED = {
-    Status.RUNNING: "left, as it was clear whether they find the truth",
+    Status.RUNNING: "stopped early, when it was clear whether they would recover the signal",
     Status.MAX_STEPS: "at the limit on steps",
     Status.CYCLING: "in a cycle",
     Status.DIVERGED: "diverged",
@@ -210,7 +210,7 @@ def endings(results: Dataset) -> str:
         return f"Of all runs {100 * share:.0f} % diverged." if share else "No run diverged."
     if "status" not in results and "ended" not in results:
         return ""
-    parts, total = [], 0
+    parts, total, others = [], 0, 0
     for name in results.solver.values:
         counts, runs = _ended(results.sel(solver=name))
         parts += [
@@ -218,9 +218,11 @@ def endings(results: Dataset) -> str:
             for how, number in sorted(counts.items())
         ]
         total += runs
+        others += sum(counts.values())
     if not parts:
         return f"All {total:,} runs ended by the rule of their solver."
-    return f"Of {total:,} runs all ended by the rule of their solver, but: {'; '.join(parts)}."
+    ended = f"Of {total:,} runs {total - others:,} ended by the rule of their solver"
+    return f"{ended}; the others: {'; '.join(parts)}."
 
 
 def _ended(of: Dataset) -> tuple[Counter[Status], int]:

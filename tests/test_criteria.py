@@ -351,3 +351,16 @@ def test_deviances_of_perfect_fits():
         np.testing.assert_allclose(
             criteria.deviance(jaxht.Poisson(np.eye(3), y), np.log(y)), expected
         )
+
+
+@pytest.mark.parametrize("items", [9, 30, 10**5, 10**7])
+def test_the_number_of_models_in_float32(items):
+    """EBIC minus BIC is twice the logarithm of a binomial coefficient, of large terms whose
+    differences are small."""
+    rng = np.random.default_rng(0)
+    f = jaxht.LeastSquares(*(rng.standard_normal(shape).astype("float32") for shape in ((9, 4), 9)))
+    x = np.zeros(4, "float32")
+    for size in 0, 3, 9:
+        more = criteria.ebic(f, x, selected=size, items=items) - criteria.bic(f, x)
+        want = 2 * np.log(scipy.special.comb(items, size))
+        assert abs(more - want) <= 2e-6 * max(10, want), (items, size)

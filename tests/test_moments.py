@@ -194,3 +194,21 @@ def test_without_the_square_no_value_is_that_of_an_exact_fit():
         return jaxht.validate(train, held_out, Sparse(k_max=4), jaxht.OMP(), ks=np.arange(1, 5)).k
 
     assert int(chosen(has_square=True)) == int(chosen(has_square=False)) == 3
+
+
+def test_divergence_does_not_depend_on_the_constant():
+    """Without it f is 0 at the start, and positive after a step that a later one makes up for."""
+    rng = np.random.default_rng(198)
+    A = rng.normal(size=(40, 12)) + 4 * rng.normal(size=(40, 1))
+    x = np.zeros(12)
+    S = rng.choice(12, 3, replace=False)
+    x[S] = rng.normal(size=3)
+    y = A @ x + 0.3 * rng.normal(size=40)
+    values = []
+    for square in y @ y, 0.0:
+        f = MomentLeastSquares(A.T @ A, A.T @ y, square, 40)
+        values.append(jaxht.solve(f, Sparse(3, k_max=3), jaxht.CoSaMP()))
+    want, found = values
+    assert want.value < 0.5 * np.vdot(y, y) / 40
+    assert found.reason == want.reason == "SUPPORT_STABLE"
+    np.testing.assert_allclose(found.x, want.x, atol=1e-9)

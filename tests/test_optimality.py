@@ -124,3 +124,9 @@ def test_what_cannot_be_is_refused():
     )
     assert within.swap_gain is None and np.isfinite(within.fixed_point_residual)
     assert jaxht.Optimality._fields[0] == "stationarity"
+
+
+def test_no_swaps_of_an_empty_support():
+    A, y = problem(0)
+    found = optimality(LeastSquares(A, y), Sparse(0), np.zeros(A.shape[1]))
+    assert found.swap_gain == -np.inf and found.stationarity == 0

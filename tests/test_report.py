@@ -130,7 +130,7 @@ def test_endings():
     ended[0, 0, :3] = [int(Status.MAX_STEPS), int(Status.MAX_STEPS), int(Status.CYCLING)]
     ended[1, 0, 0] = int(Status.NO_MINIMISER)
     assert report.endings(results.assign(status=ended)) == (
-        "Of 7 runs all ended by the rule of their solver, but: ARHT 2 of 4 at the limit on steps; "
+        "Of 7 runs 3 ended by the rule of their solver; the others: ARHT 2 of 4 at the limit on steps; "
         "ARHT 1 of 4 in a cycle; ELS 1 of 3 on a support on which f has no minimiser."
     )
     assert report.endings(stages_of("k", [4, 36], diverged=[0, 0.5])) == (
@@ -159,8 +159,8 @@ def test_endings_of_rates():
     for experiment in phase_transition, support_recovery:
         rates = experiment.summarise(trials, None)
         assert report.endings(rates) == (
-            "Of 6 runs all ended by the rule of their solver, but: IHT 1 of 6 left, as it was clear whether they find "
-            "the truth; IHT 1 of 6 at the limit on steps; IHT 1 of 6 in a cycle."
+            "Of 6 runs 3 ended by the rule of their solver; the others: IHT 1 of 6 stopped early, when it was clear "
+            "whether they would recover the signal; IHT 1 of 6 at the limit on steps; IHT 1 of 6 in a cycle."
         )
         assert report.endings(rates.assign(ended=0 * rates.ended)).startswith("All 6 runs ended")
         assert report.endings(rates.drop_vars("ended")) == ""

@@ -344,3 +344,29 @@ def test_fewer_rows_than_k(name, solver, rate):
     assert np.all(np.isfinite(result.x))
     assert np.all(np.abs(result.x) < 1e2)
     assert np.all(result.value < 1e-10)
+
+
+PURSUITS = [
+    jaxht.HTP(),
+    jaxht.HTP(backtrack=True),
+    jaxht.PHT(),
+    jaxht.CoSaMP(),
+    jaxht.GraSP(),
+    jaxht.SubspacePursuit(),
+]
+
+
+@pytest.mark.parametrize("solver", PURSUITS, ids=str)
+def test_an_intercept_whose_best_value_is_zero(solver):
+    """The first step, which refits it alone, leaves x where it is; the next ones do not."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(64, 5))
+    score = X[:, 0] - X[:, 1] + 0.5 * rng.normal(size=64)
+    y = np.where(score > np.median(score), 1.0, -1.0)
+    A = np.column_stack([np.ones(64), X])
+    f = jaxht.LeastSquares(A, y)
+    result = jaxht.solve(f, jaxht.Sparse(3, keep=np.arange(6) == 0), solver)
+    assert result.succeeded
+    assert np.flatnonzero(result.x).tolist() == [0, 1, 2]
+    at_zero = jaxht.solve(f, jaxht.Sparse(1, keep=np.arange(6) == 0), solver)
+    assert at_zero.succeeded and at_zero.value < 0.501  # CoSaMP prunes a refit on more

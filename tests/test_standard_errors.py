@@ -209,3 +209,18 @@ def test_k_max_is_needed():
             Support(np.ones(3, bool)),
             np.zeros(3),
         )
+
+
+def test_sandwich_errors_where_a_sample_without_weight_is_unknown():
+    rng, A, eta = data()
+    y = eta + rng.normal(size=N)
+    weights = np.ones(N)
+    weights[5] = 0
+    unknown = y.copy()
+    unknown[5] = np.nan
+    want, found = (
+        errors(jaxht.LeastSquares(A, target, weights=weights), sandwich=True)[0]
+        for target in (y, unknown)
+    )
+    assert np.all(want > 0)
+    np.testing.assert_array_equal(found, want)

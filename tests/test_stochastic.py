@@ -380,3 +380,10 @@ def test_what_cannot_be(name):
     message, solver, f = WRONG[name]
     with pytest.raises(ValueError, match=message):
         jaxht.solve(f or objective(problem()), jaxht.Sparse(K), solver, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("n", [10, 2**24 + 1, 2**30 + 1])
+def test_batches_grow_to_all_samples_also_where_floats_round_their_number(n):
+    with x64(False):
+        size = jaxht.HSGHT()._size(jnp.asarray(1000), n)  # noqa: SLF001
+    assert size == n

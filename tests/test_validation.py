@@ -158,3 +158,24 @@ def test_ks_that_fall_are_refused_in_every_dtype(dtype):
     f = LeastSquares(np.eye(4), np.arange(4.0))
     with pytest.raises(ValueError, match="ks must rise strictly"):
         jaxht.path(f, Sparse(), OMP(), ks=np.array([3, 1], dtype))
+
+
+def test_folds_with_keys(data):
+    A, y = data[:2]
+    masks = jaxht.folds(jax.random.key(0), len(y), 3)
+
+    def split(fold):
+        held = fold["held"]
+        jax.random.uniform(fold["key"])
+        return LeastSquares(A, y, weights=1.0 - held), LeastSquares(A, y, weights=1.0 * held)
+
+    folds = {"held": masks, "key": jax.random.split(jax.random.key(1), 3)}
+    found = jaxht.cross_validate(split, folds, Sparse(), OMP(), ks=[1, 2])
+    want = jaxht.cross_validate(
+        lambda held: split({"held": held, "key": jax.random.key(0)}),
+        masks,
+        Sparse(),
+        OMP(),
+        ks=[1, 2],
+    )
+    np.testing.assert_allclose(found.losses, want.losses)

@@ -184,3 +184,13 @@ def test_a_ridge_below_0_of_moments_is_invalid():
 
     status = jax.jit(jax.vmap(run))(np.array([0.1, -0.1], np.float32))
     assert (status[0], status[1]) == (Status.SUPPORT_STABLE, Status.INVALID_DATA)
+
+
+@pytest.mark.parametrize("solver", [jaxht.DIHT(), jaxht.SDIHT()], ids=["DIHT", "SDIHT"])
+def test_dual_solvers_close_the_gap(solver):
+    """Whatever y is where there is no weight."""
+    y = np.where(WEIGHTS > 0, ETA, np.nan)
+    f = jaxht.LeastSquares(A, y, 0.5, weights=WEIGHTS)
+    stop = jaxht.Stop(gap_rtol=1e-3)
+    result = jaxht.solve(f, Sparse(K), solver, key=jax.random.key(0), stop=stop)
+    assert result.reason == "GAP_CLOSED"

@@ -313,6 +313,9 @@ def _best_swap(
         return jnp.where(allowed, gains[i], -jnp.inf), i, -after[i] / curvature[i]
 
     indices = support.require_indices()
+    if not indices.size:
+        none = jnp.full((), x.size, jnp.int32)
+        return jnp.full((), -jnp.inf, diagonal.dtype), none, none
     gains, entering, values = lax.map(best_in_place_of, indices, batch_size=ROWS_AT_A_TIME)
     best = jnp.argmax(gains)
     i = entering[best]

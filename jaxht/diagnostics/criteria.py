@@ -154,8 +154,21 @@ def ebic(
     model, x = _model_and_point(objective, x)
     s = jnp.asarray(_size(x, size) if selected is None else selected, x.dtype)
     m = _num_items(x, items)
-    log_binomial = gammaln(m + 1) - gammaln(s + 1) - gammaln(m - s + 1)
-    return bic(model, x, size=size) + 2 * gamma * log_binomial
+    return bic(model, x, size=size) + 2 * gamma * _log_binomial(m, s)
+
+
+# From this argument on Stirling's formula with one correction has the precision of float32.
+LEAST_STIRLING = 16.0
+
+
+def _log_binomial(m: Array, s: Array) -> Array:
+    """``log(m over s)``, by Stirling's formula for the difference of two large terms, which
+    rounding would leave nothing of."""
+    z = m + 1
+    a = jnp.maximum(z - s, LEAST_STIRLING)
+    stirling = s * jnp.log(z) + (a - 0.5) * jnp.log1p(s / a) - s + (1 / z - 1 / a) / 12
+    difference = gammaln(z) - gammaln(z - s)
+    return jnp.where(z - s >= LEAST_STIRLING, stirling, difference) - gammaln(s + 1)
 
 
 def gic(

@@ -254,7 +254,10 @@ def one_turn(problem: Problem, carry: Carry) -> Carry:
         same = constraint.support_of(iterate.x).equals(constraint.support_of(old.x))
         patience = jnp.where(same, patience + step_ended, 0)
         stable = patience >= stop.support_patience
-    status = _judge(stop, iterate, info, num_steps, carry.divergence_threshold, still, stable)
+    # Where f is 0 at the start, as without the constant of a quadratic function, that says nothing.
+    threshold = carry.divergence_threshold
+    threshold = jnp.where(threshold > 0, threshold, DIVERGENCE_FACTOR * jnp.abs(iterate.value))
+    status = _judge(stop, iterate, info, num_steps, threshold, still, stable)
     diverged = status == Status.DIVERGED
     iterate, info = tree_where(diverged, (old, carry.info), (iterate, info))
     best = carry.best
@@ -270,7 +273,7 @@ def one_turn(problem: Problem, carry: Carry) -> Carry:
         unit=unit,
         num_still=num_still,
         patience=patience,
-        divergence_threshold=carry.divergence_threshold,
+        divergence_threshold=threshold,
         best=best,
     )
 

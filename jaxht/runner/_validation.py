@@ -1,5 +1,6 @@
 """The choice of a sparsity by held-out samples."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -234,6 +235,12 @@ def _compare_folds(ks: Array, lanes: Validation) -> Validation:
 MAX_ENTRIES_OF_FOLDS = 2**22
 
 
+def _take_fold(i: int, leaf: Any) -> Array:
+    """Row i, on the host where that takes no program; not of keys."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return leaf[i] if is_key else jax.device_put(np.asarray(leaf)[i])
+
+
 def _validate_padded(
     split: Callable[[Any], tuple[Objective, Objective]],
     folds: Any,
@@ -251,7 +258,7 @@ def _validate_padded(
     problems: list[Problem] = []
     held_outs: list[Objective] = []
     for i in range(num_folds):
-        fold = jax.tree.map(lambda leaf, i=i: jax.device_put(np.asarray(leaf)[i]), folds)
+        fold = jax.tree.map(functools.partial(_take_fold, i), folds)
         train, held_out = split(fold)
         problem, known, _, key = prepare_path(train, constraint, solver, ks, None, key, stop)
         padding = pad_problem(problem, None, shares=constraint.k_max is None, pads=True)

@@ -12,7 +12,7 @@ from jaxht._typing import Array, Leaf, PRNGKey
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
-from jaxht.solvers.pursuit import CycleDetector, first_support, has_decreased
+from jaxht.solvers.pursuit import CycleDetector, first_support, follows_first, has_decreased
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import RefitStatus, refit
@@ -74,9 +74,15 @@ class MergingPursuit(Solver):
     ) -> Step[Any]:
         """Refit on Omega and prune; then the next Omega."""
         new, refit_status = self.refit_pruned(objective, constraint, iterate, state.omega)
-        state, status = self.next_omega(objective, constraint, new, state)
-        info = Info(full_gradients=1, projections=2, status=status, refit_status=refit_status)
-        return new, state, info
+        merging, status = self.next_omega(objective, constraint, new, state)
+        info = Info(
+            full_gradients=1,
+            projections=2,
+            status=status,
+            refit_status=refit_status,
+            skip_fixed_point_test=follows_first(constraint, new.x, state.omega, merging.omega),
+        )
+        return new, merging, info
 
     def refit_pruned(
         self,
@@ -242,6 +248,7 @@ class SubspacePursuit(MergingPursuit):
         # x0 has not been refitted, and may already be as good as the first refit.
         accepted = state.is_first | has_decreased(objective, new, iterate)
         new = tree_where(accepted, new, iterate)
+        omega = state.merging.omega
         merging, status = self.next_omega(objective, constraint, new, state.merging)
         info = Info(
             full_gradients=1,
@@ -249,5 +256,6 @@ class SubspacePursuit(MergingPursuit):
             status=jnp.where(accepted, status, Status.NO_PROGRESS),
             accepted=accepted,
             refit_status=refit_status,
+            skip_fixed_point_test=follows_first(constraint, new.x, omega, merging.omega),
         )
         return new, SubspacePursuitState(merging, jnp.array(False)), info

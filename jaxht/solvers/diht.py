@@ -367,7 +367,9 @@ class SDIHT(DualAscent):
             g = share * (u - loss.conjugate_derivative(a, y))
             curvature = loss.conjugate_curvature(a, y) + share * state.couplings[number]
             eta = self.eta(ascent.scale, state.num_updates + i, share * curvature)
-            change = jnp.where(indices < n, loss.within(a + eta * g, y) - a, 0)
+            # Of weight 0 y may be anything.
+            moves = (indices < n) & (share > 0)
+            change = jnp.where(moves, loss.within(a + eta * g, y) - a, 0)
             alpha = alpha.at[indices].add(change, mode="drop")
             return alpha, z - rows.rmatvec(share * change) / objective.penalty
 

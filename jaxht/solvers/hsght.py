@@ -151,7 +151,9 @@ class HSGHT(Solver):
         growth = jnp.asarray(self.batch_growth)
         tau = jnp.asarray(self.batch_size).astype(growth.dtype)
         size = jnp.ceil(tau * growth ** t.astype(growth.dtype))
-        return jnp.clip(jnp.minimum(size, n).astype(jnp.int32), 1, n)
+        # A float need not hold n.
+        least = jnp.minimum(size, n).astype(jnp.int32)
+        return jnp.clip(jnp.where(size >= n, n, least), 1, n)
 
 
 def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey) -> Array:

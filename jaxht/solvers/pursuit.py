@@ -113,6 +113,21 @@ def first_support(constraint: Constraint, x0: Any, found: ModelSubspace) -> Mode
     return replace(support, mask=jnp.where(is_first, kept.mask, support.mask))
 
 
+def follows_first(
+    constraint: Constraint, x: Any, support: ModelSubspace, found: ModelSubspace
+) -> Array | bool:
+    """Whether ``support`` is that of the items that always are active, and ``found`` is another.
+
+    At 0, the best values of these items, x does not move in the first step, but does in the next.
+    """
+    if not constraint.selects_items:
+        return False
+    if jnp.ndim(cast(SelectionConstraint, constraint).always_active) == 0:
+        return False
+    kept = constraint.support_of(jnp.zeros_like(x))
+    return kept.equals(support) & ~kept.equals(found)
+
+
 @pytree
 class NesterovPoint:
     r"""The point from which a step is taken: Nesterov's extrapolation, restarted where it points
@@ -226,7 +241,12 @@ class FixedStep:
         """Find the next support."""
         support = step.find(self.step_size)
         status, cycles = self.cycles.update(self.support, support)
-        info = Info(full_gradients=1, projections=1, status=status)
+        info = Info(
+            full_gradients=1,
+            projections=1,
+            status=status,
+            skip_fixed_point_test=follows_first(step.constraint, step.near, self.support, support),
+        )
         return FixedStep(self.step_size, support, cycles), info
 
 
@@ -288,6 +308,7 @@ class Backtracking:
             projections=1,
             status=jnp.where(is_stable, Status.SUPPORT_STABLE, Status.RUNNING),
             accepted=self.is_accepted,
+            skip_fixed_point_test=follows_first(step.constraint, step.near, self.accepted, support),
         )
         return replace(self, support=support, halvings=halvings), info
 

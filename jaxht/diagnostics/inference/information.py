@@ -89,7 +89,8 @@ def standard_errors(
     inflation = jnp.diagonal(information) * jnp.diagonal(bread)
     is_determined = inflation * machine_eps(inflation) < LARGEST_ERROR
     if sandwich:
-        squared_scores = model.sample_weights * model.loss.derivative(u, model.y) ** 2
+        scores = model.loss.derivative(u, model.y)
+        squared_scores = apply_weights(model.sample_weights, scores**2)
         columns = model.design.columns(indices)
         meat = matmul(columns * squared_scores, columns.T)
     else:
