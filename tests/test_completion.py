@@ -206,3 +206,18 @@ def test_rank_0():
         result = jaxht.solve(f, jaxht.LowRank(0), solver)
         assert result.succeeded and not np.any(result.x)
         np.testing.assert_allclose(result.value, np.nanmean(Y**2) / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int64"])
+def test_numbers_of_rows_of_any_integers(dtype):
+    """Products of 8-bit numbers wrap."""
+    f = jaxht.matrix_completion(
+        np.array([0, 120, 7], dtype), np.array([3, 1, 99], dtype), np.ones(3), (128, 100)
+    )
+    x = np.arange(12_800.0).reshape(128, 100)
+    np.testing.assert_array_equal(f.predict(x), [3, 12_001, 799])
+
+
+def test_more_entries_than_can_be_numbered_are_refused():
+    with pytest.raises(ValueError, match="entries, which are numbered"):
+        jaxht.matrix_completion(np.array([0]), np.array([5]), np.ones(1), (70_000, 70_000))

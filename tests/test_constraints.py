@@ -462,3 +462,9 @@ def test_projections_of_the_largest_numbers(dtype):
         ):
             x, support = constraint.prepare((2,)).project(np.array([np.inf, 1.0], dtype))
             assert x.tolist() == [0, 1] and support.mask.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
+def test_groups_numbered_by_any_integers(dtype):
+    groups = jaxht.Groups(2, np.array([0, 0, 1, 100], dtype)).prepare((4,))
+    assert groups.num_groups == 101

@@ -11,10 +11,12 @@ import pytest
 import scipy.optimize
 
 import jaxht
-from jaxht.exact import BranchStatus, branch_and_bound
+from jaxht import LeastSquares, Sparse
+from jaxht.exact import BranchStatus, branch_and_bound, storage
 from jaxht.exact.perspective import Node, perspective_prox
 from jaxht.exact.result import Solution
 from jaxht.exact.storage import solutions_from_arrays, solutions_to_arrays
+from jaxht.exact.tree import OpenNode, Tree
 from tests.util import quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -378,3 +380,47 @@ def test_certify_takes_any_stop():
         )
     )(1e-3)
     np.testing.assert_allclose(traced.lower, plain.lower, rtol=1e-5)
+
+
+def test_an_interrupt_while_nodes_are_selected_loses_none():
+    class Interrupted(dict):
+        def get(self, number):
+            if number == 2:
+                raise KeyboardInterrupt
+            return super().get(number)
+
+    nothing = np.zeros(2, bool)
+    tree = Tree(memory=2**30)
+    nodes = [
+        OpenNode(nothing, nothing, lower, x=np.zeros(2), step_size=1.0, items=np.arange(2))
+        for lower in (1.0, 2.0, 3.0, 9.0)
+    ]
+    tree.add(nodes, np.inf)
+    tree.nodes = Interrupted(tree.nodes)
+    with pytest.raises(KeyboardInterrupt):
+        tree.select(4, np.inf)
+    tree.nodes = dict(tree.nodes)
+    assert tree.lower == 1.0
+    assert len(tree.select(8, np.inf)) >= 4
+
+
+def test_an_interrupt_while_a_checkpoint_is_read_leaves_it(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    f = LeastSquares(rng.normal(size=(40, 30)), rng.normal(size=40), 0.01)
+    file = tmp_path / "search.npz"
+
+    def search(**options):
+        return branch_and_bound(f, Sparse(6), batch=4, checkpoint=file, **options)
+
+    first = search(node_limit=20)
+    assert first.status == BranchStatus.NODE_LIMIT
+    before = file.read_bytes()
+
+    def interrupt(arrays):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "nodes_from_arrays", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            search()
+    assert file.read_bytes() == before

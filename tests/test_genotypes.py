@@ -452,3 +452,9 @@ def test_sums_of_millions_of_codes_do_not_wrap_around():
     np.testing.assert_allclose(
         Integers.build(-(codes // 2).astype(np.int8), missing=-127).fill, -125, rtol=1e-6
     )
+
+
+def test_codes_of_missing_entries_that_the_dtype_does_not_have():
+    array = np.array([[0, 255], [1, 3]], np.uint8)
+    with pytest.raises(ValueError, match="missing must be of array's dtype"):
+        jaxht.designs.Integers.build(array, missing=-1)

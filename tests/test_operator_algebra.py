@@ -271,3 +271,11 @@ def test_spikes_and_cosines():
 def test_errors_name_what_is_needed(call, error, words):
     with pytest.raises(error, match=words):
         call(PARTS)
+
+
+def test_designs_side_by_side_are_as_cheap_as_the_dearest():
+    operator = jaxht.LinearOperator(lambda x: x[:3], (3, 4), check=False)
+    both = jaxht.designs.hstack([jnp.ones((3, 1)), operator])
+    assert not both.has_column_norms and not both.has_cheap_columns and both.in_memory
+    dense = jaxht.designs.hstack([jnp.ones((3, 1)), jnp.eye(3)])
+    assert dense.has_column_norms and dense.has_cheap_columns

@@ -440,3 +440,12 @@ def test_products_along_several_axes():
     error = np.sum((apply(pruned.params, X) - np.tensordot(middle, params["out"], 2)) ** 2)
     size = np.sum(np.tensordot(middle, params["out"], 2) ** 2)
     assert pruned.layers[1].error == pytest.approx(float(error / size), rel=1e-9)
+
+
+def test_singular_gram_matrices_without_damping():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4, 8)).astype("float32")
+    X[:, 5] = X[:, 1]
+    W = rng.normal(size=(8, 3)).astype("float32")
+    pruned = pruning.prune_layer(W, X.T @ X, 12, method=pruning.SparseGPT(damping=0.0))
+    assert np.all(np.isfinite(pruned.weights)) and np.isfinite(pruned.error)

@@ -322,3 +322,11 @@ def test_selections_are_drawn(axes):
     assert not hasattr(ReducedRankRegressor(k=1), "stability_selection")
     with pytest.raises(ValueError, match="k must be an int"):
         SelectionDisplay.from_estimator(L0Regressor(), X, y)
+
+
+def test_an_enum_of_polars_is_ordered():
+    labels = ["low", "mid", "high"]
+    y = pl.Series(labels * 10, dtype=pl.Enum(labels))
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(ValueError, match="y must be ordered as its labels sort"):
+        L0OrdinalClassifier(k=1).fit(X, y)

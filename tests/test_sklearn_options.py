@@ -16,7 +16,7 @@ from sklearn.linear_model import (
     LinearRegression,
     PoissonRegressor,
 )
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, r2_score
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
@@ -661,3 +661,32 @@ def test_a_constant_column_has_no_precision(constant):
     X = np.column_stack([features()[:, :3], np.full(N, constant)])
     with pytest.raises(ValueError, match=r"columns \[3\] are"):
         SparseGraphicalModel(k=1).fit(X)
+
+
+def test_means_of_many_float32_rows():
+    """NumPy adds rows up in the dtype of the array, one after the other."""
+    rng = np.random.default_rng(0)
+    X = (1000 + rng.normal(size=(200_000, 3))).astype("float32")
+    y = (X.astype(float) @ [[1, 2], [0, 1], [0, 0]]).astype("float32")
+    model = L0MultiTaskRegressor(k=2, solver=OMP).fit(X, y)
+    assert np.abs(model.predict(X) - y).max() < 0.01
+    graph = SparseGraphicalModel(k="bic").fit(X)
+    np.testing.assert_allclose(graph.location_, X.mean(axis=0, dtype=float), atol=1e-3)
+    np.testing.assert_allclose(np.diag(graph.covariance_), 1, atol=0.02)
+    pressure = (101_325 + rng.normal(size=20_000)).astype("float32")
+    columns = np.column_stack([pressure, rng.normal(size=(20_000, 2))]).astype("float32")
+    model = L0Regressor(k=1, solver=OMP).fit(columns, pressure - 101_325)
+    assert model.support_.tolist() == [True, False, False]
+
+
+def test_score_where_a_target_is_missing_everywhere():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    y = X[:, :2] + 0.1 * rng.normal(size=(30, 2))
+    model = L0MultiTaskRegressor(k=2, solver=OMP).fit(X, y)
+    partly = y.copy()
+    partly[:, 1] = np.nan
+    fitted = model.predict(X)[:, 0]
+    assert model.score(X, partly) == pytest.approx(r2_score(y[:, 0], fitted))
+    with pytest.raises(ValueError, match="not missing"):
+        model.score(X, np.full_like(y, np.nan))

@@ -203,3 +203,18 @@ def test_a_sweep_of_the_same_trial_compiles_nothing():
     for num_trials in (1, 2, 3):
         sweep.run(trial, {"K": [1, 2]}, num_trials=num_trials, workers=1)
         assert count_pools() == before + 1
+
+
+def test_threads_have_the_settings_of_the_caller():
+    """JAX's contexts hold for one thread."""
+    found = set()
+
+    def trial(key, cell):
+        found.add((jax.config.jax_default_matmul_precision, jax.config.jax_default_prng_impl))
+        return {"number": jax.random.uniform(key)}
+
+    with jax.default_matmul_precision("highest"), jax.default_prng_impl("rbg"):
+        of_caller = sweep.run(trial, {"p": [0, 1]}, num_trials=2)
+    assert found == {("highest", "rbg")}
+    plain = sweep.run(trial, {"p": [0, 1]}, num_trials=2)
+    assert np.all(plain.number.values != of_caller.number.values)

@@ -195,3 +195,13 @@ def test_sharded_parameters_stay_where_they_are():
     result = on_devices(8, "-c", textwrap.dedent(SHARDED))
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.strip() == "done"
+
+
+def test_moments_are_reset_within_a_mask():
+    params = {"a": jnp.array([1.0, 2.0]), "b": jnp.array([1.0, 2.0])}
+    inner = transforms.reset_moments(optax.adam(0.1), transforms.hard_threshold(1))
+    optimizer = optax.masked(inner, {"a": True, "b": False})
+    state = optimizer.init(params)
+    gradients = jax.tree.map(jnp.ones_like, params)
+    _, state = optimizer.update(gradients, state, params)
+    np.testing.assert_allclose(state.inner_state.inner[0].mu["a"], [0, 0.1])

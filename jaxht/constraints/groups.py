@@ -224,7 +224,7 @@ def _count_groups(known: Any, num_groups: int | None) -> int:
         return num_groups
     if known.size and known.min() < 0:
         raise ValueError(f"groups must be numbered from 0; got {known.min()}")
-    largest = int(np.max(known, initial=-1))
+    largest = int(known.max()) if known.size else -1
     if num_groups is None:
         return largest + 1
     if largest >= num_groups:

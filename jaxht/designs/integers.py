@@ -66,7 +66,7 @@ class Integers(blockwise.Coded):
             dtype: float32 or float64, of products.
 
         Raises:
-            ValueError: if array is no such matrix, or missing is 0 or not an int.
+            ValueError: if array is no such matrix, or missing is 0 or no int of its dtype.
 
         Cost: n d.
         """
@@ -81,6 +81,10 @@ class Integers(blockwise.Coded):
             raise ValueError(
                 f"missing must be an int other than 0, or None; got {describe(missing)}"
             )
+        if missing is not None:
+            limits = jnp.iinfo(array.dtype)
+            if not limits.min <= missing <= limits.max:
+                raise ValueError(f"missing must be of array's dtype, {array.dtype}; got {missing}")
         array = jnp.asarray(array)
         ones = jnp.ones(array.shape[1], jnp.result_type(dtype))
         A = cls(

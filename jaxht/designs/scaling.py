@@ -49,6 +49,21 @@ class Centred(Design):
         """The dtype of B."""
         return self.base.dtype
 
+    @property
+    def has_column_norms(self) -> bool:
+        """Whether they are given, or B has its own."""
+        return self.norms is not None or self.base.has_column_norms
+
+    @property
+    def has_cheap_columns(self) -> bool:
+        """Whether those of B are."""
+        return self.base.has_cheap_columns
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether B is."""
+        return self.base.in_memory
+
     def gathers(self, k_max: int | None) -> bool:
         """Whether B gathers columns."""
         return self.base.gathers(k_max)

@@ -44,6 +44,21 @@ class Stacked(Design):
         """The number of columns of each part."""
         return [part.shape[1] for part in self.parts]
 
+    @property
+    def has_column_norms(self) -> bool:
+        """Whether all parts have them."""
+        return all(part.has_column_norms for part in self.parts)
+
+    @property
+    def has_cheap_columns(self) -> bool:
+        """Whether those of all parts are."""
+        return all(part.has_cheap_columns for part in self.parts)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all parts are."""
+        return all(part.in_memory for part in self.parts)
+
     def gathers(self, k_max: int | None) -> bool:
         """Whether all parts gather columns."""
         return all(part.gathers(k_max) for part in self.parts)

@@ -476,9 +476,11 @@ class _Search:
         self.root_lower = numbers["root_lower"]
         self.num_nodes = numbers["num_nodes"]
         self.closing_ridge = numbers["closing_ridge"]
-        self.history = [tuple(row) for row in arrays["history"].tolist()]
-        self.begin -= self.history[-1][0]
         self.tree.add(storage.nodes_from_arrays(arrays), math.inf)
+        # The last: an interrupt before it leaves the file as it is.
+        history = [tuple(row) for row in arrays["history"].tolist()]
+        self.begin -= history[-1][0]
+        self.history = history
         return True
 
     def fingerprint(self) -> str:

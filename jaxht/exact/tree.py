@@ -198,20 +198,22 @@ class Tree:
     ) -> list[int]:
         entries: list[Any] = []
         chosen: list[int] = []
-        while heap and len(chosen) < most:
-            entry = heapq.heappop(heap)
-            node = self.nodes.get(entry[-1])
-            if node is None:
-                continue
-            if node.lower > target:  # a better value has closed it
-                self.closed_lower = min(self.closed_lower, node.lower)
-                del self.nodes[entry[-1]]
-                continue
-            entries.append(entry)
-            if entry[-1] not in excluded:
-                chosen.append(entry[-1])
-        for entry in entries:
-            heapq.heappush(heap, entry)
+        try:
+            while heap and len(chosen) < most:
+                entry = heap[0]
+                node = self.nodes.get(entry[-1])
+                if node is not None and node.lower > target:  # a better value has closed it
+                    self.closed_lower = min(self.closed_lower, node.lower)
+                    del self.nodes[entry[-1]]
+                    node = None
+                if node is not None:
+                    entries.append(entry)
+                    if entry[-1] not in excluded:
+                        chosen.append(entry[-1])
+                heapq.heappop(heap)
+        finally:  # also at an interrupt
+            for entry in entries:
+                heapq.heappush(heap, entry)
         return chosen
 
     def remove(self, numbers: Iterable[int]) -> None:

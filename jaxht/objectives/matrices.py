@@ -129,7 +129,7 @@ def matrix_completion(
 
     Raises:
         ValueError: unless rows and columns are lists of the same length of integers within the
-            shape, or rows is a matrix with an entry that is not NaN, and nothing else is given; for
+            shape, of fewer than 2^31 entries, or rows is a matrix with an entry that is not NaN, and nothing else is given; for
             effects beside another model than :class:`jaxht.LeastSquares`.
 
     Cost: a prediction n; a gradient n + m p, or for an x in factors n for each column of a product.
@@ -260,11 +260,15 @@ def _read_entries(
             f"{rows.shape} and {columns.shape}"
         )
     m, p = shape
+    if m * p >= 2**31:
+        raise ValueError(
+            f"shape must have fewer than 2^31 entries, which are numbered; got {shape}"
+        )
     _check_indices("rows", rows, m, m)
     _check_indices("columns", columns, p, p - 1)
     return _Entries(
-        rows=rows,
-        columns=columns,
+        rows=rows.astype(jnp.int32),
+        columns=columns.astype(jnp.int32),
         y=y,
         shape=(m, p),
         options=dict(options),

@@ -4,13 +4,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import pytree, static
-from jaxht._loops import fori_loop
+from jaxht._loops import cond, fori_loop
 from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Numeric
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.pruning.layer import Layer
 from jaxht.transforms.scope import Axis, find_support
+
+# On the diagonal of a singular Gram matrix, in ulps of its largest entry for each input.
+JITTER_ULPS = 4.0
 
 
 @pytree
@@ -73,10 +76,19 @@ class SparseGPT:
 
 
 def _upper_factor_of_inverse(gram: Array) -> Array:
-    """U with ``gram^-1 = U'U``, upper triangular."""
+    """U with ``gram^-1 = U'U``, upper triangular; of a singular Gram matrix with a jitter on its
+    diagonal."""
     # With both orders reversed, gram = R R' has an upper R, and U is its inverse.
     reverse = gram[::-1, ::-1]
-    return inverse_cholesky(reverse)[::-1, ::-1]
+
+    def jittered() -> Array:
+        size = len(gram)
+        jitter = JITTER_ULPS * size * machine_eps(gram) * jnp.max(jnp.diagonal(gram))
+        return inverse_cholesky(reverse + jitter * jnp.eye(size, dtype=gram.dtype))
+
+    root = inverse_cholesky(reverse)
+    root = cond(jnp.all(jnp.isfinite(root)), lambda: root, jittered)
+    return root[::-1, ::-1]
 
 
 def _prune_block(

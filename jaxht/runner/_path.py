@@ -365,14 +365,14 @@ class _Walker(NamedTuple):
             moves=walk.moves + 1,
             idle=jnp.where(is_better, 0, walk.idle + 1),
         )
-        if self.options.criterion is None:
+        criterion = self.options.criterion
+        if criterion is None:
             return moved
-        return self.shorten(moved, new.x, is_first)
+        return self.shorten(moved, criterion(self.runs.problem.objective, new.x), is_first)
 
-    def shorten(self, walk: _Walk, x: Array, is_first: Array) -> _Walk:
+    def shorten(self, walk: _Walk, value: Array, is_first: Array) -> _Walk:
         """End the first way up, and with it the path, where the criterion has not fallen for
         ``patience`` moves."""
-        value = self.options.criterion(self.runs.problem.objective, x)
         is_least = value < walk.least
         least_at = jnp.where(is_least, walk.moves - 1, walk.least_at)
         ends = is_first & (walk.moves - 1 - least_at >= self.options.patience)

@@ -272,7 +272,8 @@ class L0OrdinalClassifier(ClassifierModel):
 
     def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
         kind: Any = getattr(y, "dtype", None)
-        if getattr(kind, "ordered", False):
+        # A categorical of pandas may be ordered, an Enum of polars is.
+        if getattr(kind, "ordered", type(kind).__name__ == "Enum"):
             names = list(kind.categories)
             if names != sorted(names):
                 raise ValueError(

@@ -253,8 +253,8 @@ def standardize(
         rough /= largest
         unit[is_rough] = largest
         variance[is_rough] = np.einsum("i,ij,ij->j", share, rough, rough)
-    # Variances within rounding errors of 0 are 0.
-    noise = n * np.finfo(X.dtype).eps ** 2
+    # Variances within rounding errors of 0 are 0; they were summed in float64.
+    noise = n * np.finfo(float).eps ** 2
     is_present = weights[:, None] > 0
     largest = np.max(features, axis=0, initial=-np.inf, where=is_present)
     least = np.min(features, axis=0, initial=np.inf, where=is_present)

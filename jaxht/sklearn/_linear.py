@@ -221,7 +221,8 @@ class LinearEstimator(SparseEstimator):
             columns = columns.copy(overlap, num_ones)
         target_mean: Any = 0.0
         if self._has_squared_errors and self.fit_intercept:
-            target_mean = np.average(target, axis=0, weights=weights)
+            # NumPy adds rows up in the dtype of the array, one after the other.
+            target_mean = np.average(target.astype(float), axis=0, weights=weights)
             target = (target - target_mean).astype(X.dtype)
         l2: Any = float(self.l2)
         if num_ones and l2:

@@ -97,11 +97,12 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         """
         X = validate_data(self, X, dtype=DTYPES, ensure_min_samples=2, ensure_min_features=2)
         n, p = X.shape
-        self.location_ = X.mean(axis=0)
+        # NumPy adds rows up in the dtype of the array, one after the other.
+        self.location_ = X.mean(axis=0, dtype=float).astype(X.dtype)
         if self.assume_centered:
             self.location_ = np.zeros(p, X.dtype)
         Z = X - self.location_
-        deviation = np.sqrt(np.mean(Z**2, axis=0))
+        deviation = np.sqrt(np.mean(Z**2, axis=0, dtype=float)).astype(X.dtype)
         # What is left of a constant column is rounding.
         rounding = n**0.5 * np.finfo(X.dtype).eps * np.abs(self.location_)
         constant = np.flatnonzero(deviation <= rounding)

@@ -245,7 +245,8 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
             offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            At most 1; 0 for a model that predicts the means of y.
+            At most 1; 0 for a model that predicts the means of y. Targets that are missing in all
+            samples are left out.
         """
         pred = self.predict(X, offset)
         y = np.asarray(y, pred.dtype)
@@ -256,8 +257,12 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
         scores = []
         for target, fitted, weight in zip(y.T, pred.T, weights.T, strict=True):
             is_there = weight > 0
+            if not np.any(is_there):
+                continue
             score = r2_score(target[is_there], fitted[is_there], sample_weight=weight[is_there])
             scores.append(score)
+        if not scores:
+            raise ValueError("y must have a target that is not missing")
         return float(np.mean(scores))
 
     def _objective(self, design: Any, target: Any, **options: Any) -> Any:

@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxht._settings import Settings, current_settings, use_settings
+from jaxht.linalg.full_precision import default_precision
 from jaxht.sweep._provenance import describe_environment
 from jaxht.sweep.grid import RESERVED, CellTrials, Grid, GridCell
 from jaxht.sweep.pool import Pool
@@ -132,6 +134,7 @@ class Sweep:
     trial_timeout: float | None = None
     memory: int | None = None  # bytes of each device; None: as many as it has
     float64: bool = field(default_factory=lambda: jnp.result_type(float) == jnp.float64)
+    settings: Settings = field(default_factory=current_settings)  # those of the caller
     # Identifies the sweep in processes that get a copy with each task.
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -163,6 +166,16 @@ class Sweep:
             "num_trials": self.num_trials,
             "attrs": dict(attrs),
         }
+
+    @contextlib.contextmanager
+    def in_thread(self, device: jax.Device) -> Iterator[None]:
+        """A context of a thread in which the settings of the caller hold."""
+        with (
+            jax.default_device(device),
+            default_precision(self.float64),
+            use_settings(self.settings),
+        ):
+            yield
 
     def assign_devices(self) -> list[jax.Device]:
         """The device of each pool."""
@@ -290,7 +303,8 @@ class ProgramCache:
             name: np.int32 if is_integer else jnp.result_type(float)
             for name, is_integer in sweep.grid.integer.items()
         }
-        key = cell.program, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64
+        settings = sweep.float64, sweep.settings
+        key = cell.program, tuple(dtypes.items()), tuple(sweep.grid.shared), settings
         return key, dtypes
 
     def get_pool(self, sweep: Sweep, cell: GridCell, device: jax.Device) -> tuple[Program, Pool]:

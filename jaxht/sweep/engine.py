@@ -16,7 +16,6 @@ import numpy as np
 
 from jaxht._checks import check_count
 from jaxht._repr import describe
-from jaxht.linalg.full_precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
 from jaxht.sweep.grid import CellTrials, Grid, GridCell, Indices, Results, Value
 from jaxht.sweep.progress import COMPILING, Progress
@@ -266,8 +265,7 @@ def _run_here(
 
     def work(device: jax.Device) -> None:
         try:
-            # Both hold for one thread.
-            with jax.default_device(device), default_precision(sweep.float64):
+            with sweep.in_thread(device):
                 while (cell := queue.join_program()) is not None:
                     with queue.compiling():
                         program, pool = programs.get_pool(sweep, cell, device)
@@ -341,11 +339,7 @@ def _compiling_ahead(
 
     def compile_pool() -> None:
         # An error comes again where the program is needed.
-        with (
-            contextlib.suppress(Exception),
-            jax.default_device(device),
-            default_precision(sweep.float64),
-        ):
+        with contextlib.suppress(Exception), sweep.in_thread(device):
             programs.get_pool(sweep, cell, device)
 
     thread = threading.Thread(target=compile_pool, name="jaxht-compile", daemon=True)

@@ -157,7 +157,7 @@ def reset_moments(
 def _reset_where(state: Any, fresh: Any, changed: ArrayTree) -> Any:
     """``state`` with the entries of ``fresh`` where ``changed``, in its parts that have the
     parameters' structure."""
-    structure: Any = jax.tree_util.tree_structure(changed)
+    structure: Any = jax.tree_util.tree_structure(changed, is_leaf=is_masked)
 
     def is_like_params(node: Any) -> bool:
         return structure == jax.tree_util.tree_structure(node, is_leaf=is_masked)
@@ -165,6 +165,7 @@ def _reset_where(state: Any, fresh: Any, changed: ArrayTree) -> Any:
     def reset_array(old: Any, new: Any, changed: Array) -> Any:
         if (
             is_masked(old)
+            or is_masked(changed)
             or jnp.shape(old) != changed.shape
             or not jnp.issubdtype(old.dtype, jnp.floating)
         ):
