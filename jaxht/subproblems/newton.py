@@ -294,7 +294,7 @@ class _Descent:
 
     def search_line(self, here: _Point, step: Array) -> Array:
         """The multiple of a step that decreases f most, of those that Armijo's rule accepts; the
-        step itself where there is none, or f may have no minimiser.
+        step itself where none is clearly better, or f may have no minimiser.
 
         Far from a minimiser curvatures change along the step: those of a logistic loss fall by
         orders of magnitude where features separate the classes.
@@ -310,7 +310,11 @@ class _Descent:
         is_accepted = values <= here.value - ARMIJO * multiples * slope
         values = jnp.where(is_accepted & ~self.may_recede, values, jnp.inf)
         best = jnp.argmin(values)
-        return step * jnp.where(values[best] < jnp.inf, multiples[best], 1)
+        # Near a minimiser the step itself is best, where f tells nothing.
+        rounding = self.rounding * self.eps * jnp.abs(here.value)
+        gain = value(1.0) - values[best]
+        is_better = (values[best] < jnp.inf) & (gain > ARMIJO * slope + rounding)
+        return step * jnp.where(is_better, multiples[best], 1)
 
     def shorten(self, here: _Point, step: Array, like: Array) -> _Point:
         """The end of a step, which is halved outside the domain of f, where f is infinite: a larger
