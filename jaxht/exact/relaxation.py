@@ -317,7 +317,7 @@ class _NodeSolver:
         relaxation = self.relaxation
         begins = state.count == 0
         num_steps = jnp.where(begins, 0, ROUND)
-        descent = fori_loop(0, num_steps, lambda _, descent: self.step(descent), state.descent)
+        descent = fori_loop(0, num_steps, lambda _, descent: self.descend(descent), state.descent)
 
         x = jnp.where(begins, self.fit, descent.x)
         if relaxation.quadratic is None:
@@ -335,7 +335,7 @@ class _NodeSolver:
         is_done = (most_gained <= self.goal.rtol * lacks) | (lacks == 0)
         return Round(state.count + 1, descent, bound, is_done)
 
-    def step(self, state: Descent) -> Descent:
+    def descend(self, state: Descent) -> Descent:
         """An accelerated proximal gradient step, or half of the step size."""
         rho = self.relaxation.ridge.rho
         y = state.momentum.x
