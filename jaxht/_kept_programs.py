@@ -15,6 +15,8 @@ from typing import Any
 import jax
 import jax.monitoring
 
+from jaxht import _settings
+
 __all__ = ["keep_programs"]
 
 # Bytes that kept programs take, when a process starts.
@@ -68,14 +70,7 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 # The settings on which a trace depends, and those with which none is kept: they look into it.
-TRACING_SETTINGS = (
-    "jax_enable_x64",
-    "jax_default_matmul_precision",
-    "jax_default_prng_impl",
-    "jax_numpy_dtype_promotion",
-    "jax_numpy_rank_promotion",
-    "jax_threefry_partitionable",
-)
+TRACING_SETTINGS = ("jax_enable_x64", *_settings.NAMES)
 DEBUG_SETTINGS = ("jax_debug_infs", "jax_debug_nans", "jax_disable_jit")
 
 

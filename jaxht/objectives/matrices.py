@@ -129,8 +129,8 @@ def matrix_completion(
 
     Raises:
         ValueError: unless rows and columns are lists of the same length of integers within the
-            shape, of fewer than 2^31 entries, or rows is a matrix with an entry that is not NaN, and nothing else is given; for
-            effects beside another model than :class:`jaxht.LeastSquares`.
+            shape, of fewer than 2^31 entries, or rows is a matrix with an entry that is not NaN,
+            and nothing else is given; for effects beside another model than :class:`jaxht.LeastSquares`.
 
     Cost: a prediction n; a gradient n + m p, or for an x in factors n for each column of a product.
     With effects (m + p)^2 more, (m + p)^3 once, and X is not in factors.

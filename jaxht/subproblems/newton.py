@@ -307,12 +307,13 @@ class _Descent:
             return self.f.value(here.w - multiple * step, here.pred - multiple * image)
 
         values = jax.vmap(value)(multiples)
+        of_step = values[MULTIPLES.index(1.0)]
         is_accepted = values <= here.value - ARMIJO * multiples * slope
         values = jnp.where(is_accepted & ~self.may_recede, values, jnp.inf)
         best = jnp.argmin(values)
         # Near a minimiser the step itself is best, where f tells nothing.
         rounding = self.rounding * self.eps * jnp.abs(here.value)
-        gain = value(1.0) - values[best]
+        gain = of_step - values[best]
         is_better = (values[best] < jnp.inf) & (gain > ARMIJO * slope + rounding)
         return step * jnp.where(is_better, multiples[best], 1)
 
