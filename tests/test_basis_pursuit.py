@@ -119,6 +119,38 @@ def test_rows_that_depend_on_each_other():
         assert change or abs(result.value - least) < 1e-3 * least
 
 
+def test_rows_in_other_units():
+    y = A @ signal(3)
+    _, least = minimise(y)
+    for power in (3, 6):
+        units = np.logspace(0, -power, N)
+        f = LeastSquares((units[:, None] * A).astype(np.float32), (units * y).astype(np.float32))
+        result = jaxht.solve(f, Sparse(D), BasisPursuit(), stop=Stop(gap_rtol=1e-3))
+        assert result.reason == "GAP_CLOSED"
+        np.testing.assert_allclose(result.value, least, rtol=2e-3)
+        np.testing.assert_allclose(A @ result.x, y, atol=1e-4)
+
+
+def test_rows_that_nearly_depend_on_each_other():
+    """In single precision x fits them in part only: then no gap is small."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(6, 12))
+    matrix[3] = matrix[2] + 1e-4 * rng.normal(size=12)
+    x = np.zeros(12)
+    x[[0, 5, 7]] = 1, -2, 1.5
+    y = matrix @ x
+    least = linprog(np.ones(24), A_eq=np.hstack([matrix, -matrix]), b_eq=y).fun
+    f = LeastSquares(matrix.astype(np.float32), y.astype(np.float32))
+    result = jaxht.solve(f, Sparse(12), BasisPursuit(), stop=Stop(gap_rtol=1e-3, max_steps=3_000))
+    assert abs(result.value - least) <= result.gap
+
+
+def test_data_that_are_not_finite_leave_the_start():
+    y = np.full(N, np.nan, np.float32)
+    result = jaxht.solve(LeastSquares(A.astype(np.float32), y), Sparse(D), BasisPursuit())
+    assert result.reason == "INVALID_DATA" and not np.any(result.x)
+
+
 def test_a_threshold_of_0_is_no_step():
     result = jaxht.solve(LeastSquares(A, A[:, 0]), Sparse(D), BasisPursuit(0.0))
     assert result.reason == "INVALID_STEP_SIZE"

@@ -217,6 +217,7 @@ REFUSED = [
     (Sparse(2, bounds=1.0), r"bounds must be a pair \(lower, upper\); got 1.0"),
     (Sparse(2, bounds=(0.1, 1.0)), "bounds: lower must not be above 0"),
     (Sparse(2, bounds=(-1.0, np.array([1, 1, 1, -0.1]))), "bounds: upper must not be below 0"),
+    (Sparse(2, bounds=(None, np.nan)), "bounds: upper must not be NaN"),
     (
         Sparse(2, bounds=(np.zeros(3), 1.0)),
         r"bounds: lower must be a number or of shape \(4,\); got shape \(3,\)",

@@ -97,11 +97,18 @@ def test_a_loss_is_added_as_said():
 
 
 def test_a_constraint_is_added_as_said():
-    SparseInBall = example("constraint")["SparseInBall"]
-    f = jaxht.LeastSquares(np.eye(4, dtype=np.float32), np.float32([3, 0, -4, 1]), mean=False)
-    result = jaxht.solve(f, SparseInBall(2, 2.5), jaxht.IHT(step_size=0.5))
-    # The nearest point: the two largest entries, of norm 5, at half of their length.
-    np.testing.assert_allclose(result.x, [1.5, 0, -2, 0], rtol=1e-5)
+    Burst = example("constraint")["Burst"]
+    x = np.zeros(30, np.float32)
+    x[11:15] = 2, -1, 3, 1
+    A = np.asarray(ensembles.gaussian(jax.random.key(0), n=20, d=30))
+    for solver in (jaxht.IHT(), jaxht.NIHT(), jaxht.HTP()):
+        result = jaxht.solve(jaxht.LeastSquares(A, A @ x), Burst(4, 4), solver)
+        assert result.succeeded
+        np.testing.assert_allclose(result.x, x, atol=1e-3)
+    # The nearest points: of all runs of two entries that of the largest sum of squares.
+    point, support = Burst(2).project(np.float32([3, 0, -2, 2.5, 1]))
+    np.testing.assert_array_equal(point, [0, 0, -2, 2.5, 0])
+    np.testing.assert_array_equal(support.mask, [0, 0, 1, 1, 0])
 
 
 def test_a_design_is_added_as_said():

@@ -73,8 +73,9 @@ def embgamp(A, y):
 
 
 def record(carry):
-    prior = carry.state.prior
-    return carry.iterate.x, prior.share, prior.mean, prior.variance, prior.noise
+    prior, unit = carry.state.prior, carry.state.unit
+    mean, variance, noise = unit * prior.mean, unit**2 * prior.variance, unit**2 * prior.noise
+    return carry.iterate.x, prior.share, mean, variance, noise
 
 
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
@@ -140,6 +141,20 @@ def test_it_ends_where_rounding_is_left(dtype):
     found = jaxht.solve(f, Sparse(200), EMBGAMP())
     assert found.reason in ("FINISHED", "CONVERGED") and found.num_steps < 300
     np.testing.assert_allclose(found.x, x, atol=50 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("of_columns", [1.0, 1e-6])
+def test_solutions_have_the_units_of_the_data(of_columns):
+    rng = np.random.default_rng(2)
+    A, x = rng.normal(size=(60, 120)), np.zeros(120)
+    x[:8] = rng.normal(size=8)
+    scales = np.float32([1, 1e-6, 1e-12, 1e-25, 1e12])
+    solve = jax.jit(jax.vmap(lambda A, y: jaxht.solve(LeastSquares(A, y), Sparse(120), EMBGAMP())))
+    columns = np.stack([of_columns * A] * len(scales)).astype(np.float32)
+    found = solve(columns, (scales[:, None] * (A @ x)).astype(np.float32))
+    assert np.all(found.status < jaxht.Status.MAX_STEPS)
+    ratios = of_columns * np.asarray(found.x) / scales[:, None]
+    np.testing.assert_allclose(ratios, np.stack([x] * len(scales)), atol=1e-5)
 
 
 def test_zeros_and_what_is_refused():

@@ -663,6 +663,18 @@ def test_noise_at_a_ratio_in_decibels():
         assert ensembles.sigma_for_snr(u, 2.0).dtype == jnp.float32
 
 
+def test_the_noise_target_of_a_whole_number():
+    assert ensembles.noise_target(60, 1) == ensembles.noise_target(60, 1.0)
+
+
+def test_low_rank_entries_at_the_ends_of_their_range():
+    problem = ensembles.low_rank_entries(jax.random.key(0), 3, 0, 9)
+    np.testing.assert_array_equal(problem.y, 0)
+    np.testing.assert_array_equal(np.sort(problem.A), np.arange(9))
+    with pytest.raises(ValueError, match=r"n must be at most m\^2 = 9, .* got 10"):
+        ensembles.low_rank_entries(jax.random.key(0), 3, 1, 10)
+
+
 @pytest.mark.parametrize("dtype", [float, complex])
 def test_a_residual_is_below_the_noise_target(dtype):
     num = 4000

@@ -136,6 +136,20 @@ def test_all_good_supports():
     assert len(near) == np.sum(values <= 1.02 * values.min() * (1 + 1e-12))
 
 
+@pytest.mark.parametrize("start", ["none", "one item", "a search"])
+def test_good_supports_do_not_depend_on_the_start(start):
+    """Of a start with fewer items than k no smaller support is listed."""
+    f, constraint = make_objective("least squares", 4, 0.1, d=5), jaxht.Sparse(2)
+    supports = all_supports(5, 2)
+    values = enumerate_values(f, constraint.prepare((5,)), supports)
+    order = np.argsort(values)
+    x0 = {"none": None, "one item": np.eye(5)[0], "a search": jaxht.solve(f, constraint)}[start]
+    for size in (6, 10):
+        found = branch_and_bound(f, constraint, num_solutions=size, x0=x0, batch=16).solutions
+        assert [s.items.tolist() for s in found] == supports[order[:size]].tolist()
+        np.testing.assert_allclose([s.value for s in found], values[order[:size]], rtol=1e-9)
+
+
 def test_limits_are_reported_with_valid_bounds():
     f, constraint = make_objective("least squares", 1, 1e-3, n=12), jaxht.Sparse(4)
     least = enumerate_values(f, constraint.prepare((D,)), all_supports(D, 4)).min()

@@ -189,6 +189,52 @@ def test_statistics_are_differences_of_coefficients():
     np.testing.assert_allclose(*statistics, rtol=1e-6, atol=1e-9)
 
 
+def test_samples_of_weight_0_are_left_out():
+    """Copies of the others have their moments, in units of integer weights too."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(400, 4)) @ np.linalg.cholesky(correlations(4, 0.5)).T
+    y = 3 * A[:, 0] + rng.normal(size=400)
+    hostile = np.where(np.arange(400)[:, None] < 50, 1e6, A)
+    weights = np.where(np.arange(400) < 50, 0.0, 1 + np.arange(400) % 2)
+    with x64():
+        found = knockoffs(
+            jaxht.LeastSquares(hostile, y, weights=weights), jaxht.OMP(), key=jax.random.key(1)
+        )
+        repeated = np.repeat(A, weights.astype(int), axis=0)
+        of_others = knockoffs(
+            jaxht.LeastSquares(repeated, np.repeat(y, weights.astype(int))),
+            jaxht.OMP(),
+            key=jax.random.key(1),
+        )
+    copies = np.asarray(found.copies)[50:]
+    kept = weights[50:] / weights[50:].sum()
+
+    def between(A, B, w):
+        A, B = A - w @ A, B - w @ B
+        return (w[:, None] * A).T @ B
+
+    np.testing.assert_allclose(
+        between(copies, copies, kept), between(A[50:], A[50:], kept), atol=0.15
+    )
+    first = float(found.statistics[0])
+    assert first > 1
+    np.testing.assert_allclose(first, float(of_others.statistics[0]), rtol=0.2)
+
+
+def test_copies_of_dependent_features():
+    """Known to be, they are refused; traced, each is its own copy, and nothing is discovered."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, size=(60, 4))
+    assert np.isfinite(gaussian_knockoffs(X, jax.random.key(0))).all()
+    for last in (np.ones(60), X[:, 0]):
+        Z = X.astype(np.float32)
+        Z[:, 3] = last
+        with pytest.raises(ValueError, match="constant, or depends on others, has no knockoff"):
+            gaussian_knockoffs(Z, jax.random.key(0))
+        copies = jax.jit(gaussian_knockoffs)(Z, jax.random.key(0))
+        np.testing.assert_allclose(copies, Z, atol=1e-5)
+
+
 F = jaxht.LeastSquares(np.ones((4, 5), np.float32), np.ones(4, np.float32), mean=False)
 WRONG = [
     (

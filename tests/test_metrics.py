@@ -43,6 +43,22 @@ def test_errors():
     np.testing.assert_allclose(ours["relative_error"], [np.sqrt(8 / 5), 0, 0, np.inf], rtol=1e-6)
 
 
+def test_errors_of_extreme_and_of_whole_numbers():
+    for size in (1e-30, 1e25):
+        x, x_true = np.float32([2 * size, 0]), np.float32([size, 0])
+        np.testing.assert_allclose(metrics.relative_error(x, x_true), 1, rtol=1e-6)
+        np.testing.assert_allclose(metrics.estimation_error(x, x_true), size, rtol=1e-6)
+    np.testing.assert_allclose(metrics.relative_error(np.array([3, 0]), np.array([0, 4])), 1.25)
+
+
+@pytest.mark.parametrize(
+    "score", [metrics.sensitivity, metrics.specificity, metrics.matthews_correlation]
+)
+def test_classes_are_boolean(score):
+    with pytest.raises(ValueError, match="actual must be boolean, True for the positive class"):
+        score(np.array([True, False]), np.array([1, 0]))
+
+
 def test_success_is_a_strict_bound_on_the_norm():
     x_true = jnp.array([1.0, 0.0, -2.0])
     offset = jnp.array([3.0, 4.0, 0.0])  # of norm 5

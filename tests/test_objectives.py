@@ -532,6 +532,48 @@ def test_a_function_is_compiled_with_what_it_refers_to_now(monkeypatch):
     np.testing.assert_allclose(solutions(), 1, rtol=1e-4)
 
 
+FACTORS = {"scale": 1.0, "shifts": [0.0, np.zeros(4, np.float32)]}
+
+
+def test_defaults_containers_and_partial_arguments_are_referred_to(monkeypatch):
+    """A function is compiled anew where one of them has changed."""
+    target = np.float32([1, 3, 2, 0])
+
+    def distance(x, y):
+        return jnp.sum((SCALE * x - y) ** 2)
+
+    def by_default(x, y=target, *, shift=FACTORS["shifts"]):
+        return jnp.sum((x - y - shift[0] - shift[1]) ** 2)
+
+    def by_container(x):
+        return jnp.sum((FACTORS["scale"] * x - FACTORS["shifts"][1] - 1) ** 2)
+
+    functions = {
+        "partial": functools.partial(distance, y=target),
+        "default": by_default,
+        "container": by_container,
+    }
+
+    def first_of_each():
+        return {
+            name: float(jaxht.solve(jaxht.Custom(fun, like=4), jaxht.Sparse(4), jaxht.HTP()).x[1])
+            for name, fun in functions.items()
+        }
+
+    assert first_of_each() == pytest.approx({"partial": 3, "default": 3, "container": 1}, rel=1e-4)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    monkeypatch.setitem(FACTORS, "scale", 4.0)
+    target[1] = 6
+    assert first_of_each() == pytest.approx(
+        {"partial": 3, "default": 6, "container": 0.25}, rel=1e-4
+    )
+    FACTORS["shifts"][1][1] = 1
+    assert first_of_each() == pytest.approx(
+        {"partial": 3, "default": 7, "container": 0.5}, rel=1e-4
+    )
+    FACTORS["shifts"][1][1] = 0
+
+
 # ---- where there is no minimiser -----------------------------------------------------------------
 
 

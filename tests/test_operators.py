@@ -191,6 +191,18 @@ def test_a_complex_circulant_takes_real_vectors(d):
     np.testing.assert_allclose(A.rmatvec(jnp.float32(x)), matrix.conj().T @ x, rtol=1e-5)
 
 
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_a_real_circulant_takes_complex_vectors(d):
+    kernel = np.arange(1.0, d + 1)
+    x = np.arange(d) + 1j
+    matrix = scipy.linalg.circulant(kernel)
+    A = jaxht.operators.circulant(jnp.float32(kernel))
+    np.testing.assert_allclose(A @ jnp.complex64(x), matrix @ x, rtol=1e-5, atol=1e-5)
+    T = jaxht.operators.toeplitz(jnp.float32(kernel), jnp.float32(kernel))
+    expected = scipy.linalg.toeplitz(kernel, kernel) @ x
+    np.testing.assert_allclose(T @ jnp.complex64(x), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_fourier_transform_is_complex():
     with pytest.raises(ValueError, match="dtype must be complex64"):
         jaxht.operators.partial_dft(4, jnp.array([0, 1]), dtype=jnp.float32)

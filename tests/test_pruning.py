@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax import lax
 
 import jaxht
 from jaxht import pruning, transforms
@@ -257,6 +258,33 @@ def test_inputs_of_dense_layers_are_found(params, make):
         np.testing.assert_allclose(found, inputs.T @ inputs, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "reduced",
+    [
+        lambda h: h - lax.reduce(h, -jnp.inf, jnp.logaddexp, (1,))[:, None],
+        lambda h: lax.reduce_window(h, -jnp.inf, jnp.logaddexp, (1, 3), (1, 1), "SAME"),
+        jax.checkpoint(jnp.tanh),
+        jax.jit(jax.nn.relu),
+    ],
+    ids=["reduce", "reduce_window", "checkpoint", "relu"],
+)
+def test_programs_within_a_model_are_evaluated_as_they_are(params, reduced):
+    def apply(params, x):
+        return reduced(x @ params["hidden"]) @ params["out"]
+
+    found = pruning.capture(apply, params, X)
+    np.testing.assert_allclose(
+        found["['out']"].inputs, reduced(X @ params["hidden"]), rtol=1e-6, atol=1e-12
+    )
+
+
+def test_a_weight_that_is_multiplied_from_both_sides_is_no_layer():
+    found = pruning.capture(lambda W, x: jnp.tanh(x @ W) @ W.T, jnp.asarray(W), X)
+    assert found == {}
+    twice = pruning.capture(lambda W, x: x @ W + (2 * x) @ W, jnp.asarray(W), X)
+    np.testing.assert_allclose(twice[""].inputs, np.concatenate([X, 2 * X]))
+
+
 def test_layers_are_pruned_one_after_the_other(params):
     seen = []
     method = pruning.SparseGPT()
@@ -342,6 +370,17 @@ def test_budgets_have_the_least_loss_of_all(params, loss):
     assert sum(curves[name][counts[name]] for name in names) == pytest.approx(least, rel=1e-6)
     pruned = pruning.prune_model(mlp, params, [X], found, method=pruning.Wanda())
     assert [int(np.sum(pruned.params[name] != 0)) for name in names] == list(counts.values())
+
+
+@pytest.mark.filterwarnings("error")
+def test_budgets_of_few_weights():
+    """Of four weights several fractions keep as many."""
+    few = {"a": jnp.ones((2, 2)), "b": jnp.asarray(RNG.normal(size=(2, 5)))}
+    batches = [RNG.normal(size=(9, 2))]
+    found = pruning.budgets(lambda p, x: x @ p["a"] @ p["b"], few, batches, 0.5)
+    assert sum(found.values()) == 7
+    everything = pruning.budgets(lambda p, x: x @ p["a"] @ p["b"], few, batches, 1)
+    assert everything == {"['a']": 4, "['b']": 10}
 
 
 @pytest.mark.parametrize(

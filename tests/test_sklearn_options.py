@@ -111,6 +111,21 @@ def test_weights_repeat_samples(model, y):
     np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({0: 0, 1: 1}, "class_weight must leave at least 2 classes"),
+        ({0: 0, 1: 0}, "class_weight must leave at least 2 classes"),
+        ({0: -1, 1: 1}, "class_weight must be finite and at least 0"),
+        ({0: np.nan, 1: 1}, "class_weight must be finite and at least 0"),
+    ],
+)
+def test_class_weights_leave_two_classes(weights, message):
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(ValueError, match=message):
+        L0Classifier(k=1, class_weight=weights, solver=OMP).fit(X, (X[:, 0] > 0).astype(int))
+
+
 def test_class_weights_are_weights_of_samples():
     X, y = features(), labels()
     weights = {"yes": 3.0, "no": 1.0}

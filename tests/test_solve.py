@@ -325,6 +325,13 @@ def test_a_step_size_that_is_none_is_named(solver):
     np.testing.assert_array_equal(result.x[1:], 0)
 
 
+def test_a_shrinkage_that_is_none_is_named():
+    q = jnp.array([2.0, 1.0, 0.5, np.nan])
+    result = quick(jax.vmap(lambda q: jaxht.solve(F, C, NIHT(q=q))))(q)
+    assert result.status[0] < Status.MAX_STEPS
+    np.testing.assert_array_equal(result.status[1:], Status.INVALID_STEP_SIZE)
+
+
 OWN_OR_GIVEN = {
     "IHT": IHT(),
     "IHT-given": IHT(SMALL_STEP),

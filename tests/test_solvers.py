@@ -266,12 +266,41 @@ def test_no_solver_beats_exhaustive_search(name, solver, rate):
     assert reference.plausible(hits, 100, rate), f"{hits} of 100 optima"
 
 
-@pytest.mark.parametrize("solver", [jaxht.IHT(), jaxht.NIHT()], ids=["IHT", "NIHT"])
+@pytest.mark.parametrize(
+    "solver", [jaxht.IHT(), jaxht.NIHT(), jaxht.NIHT(q=1.012)], ids=["IHT", "NIHT", "NIHT-slow"]
+)
 def test_with_its_own_step_the_objective_never_rises(solver):
     A, y, _ = small_problems()
     _, (_, value) = host(traced(solver, A, y, 3, np.zeros((100, 10)), num_steps=1000, k_max=3))
     assert np.all(np.diff(value) <= 1e-13 * value[:, :-1])
     assert np.all(value[:, 2] < value[:, 1])
+
+
+NEVER_RISES = {
+    "HTP": jaxht.HTP(backtrack=True),
+    "PHT": jaxht.PHT(r=2, backtrack=True),
+    "SubspacePursuit": jaxht.SubspacePursuit(),
+}
+
+
+@pytest.mark.parametrize("name", NEVER_RISES)
+def test_a_run_from_a_point_ends_at_or_below_it(name):
+    """On correlated columns; from solutions, and from points that are not refitted."""
+    rng = np.random.default_rng(0)
+    columns = np.arange(40)
+    mix = np.linalg.cholesky(0.7 ** np.abs(columns[:, None] - columns)).T
+    A = rng.normal(size=(40, 30, 40)) @ mix
+    y = rng.normal(size=(40, 30))
+    solver = NEVER_RISES[name]
+    solve = functools.partial(traced, solver, A, y, 8, num_steps=100, k_max=8)
+    first, _ = host(solve(np.zeros((40, 40))))
+    rough = np.where(first.x != 0, first.x + 0.1 * rng.normal(size=first.x.shape), 0)
+    for start in (first.x, rough):
+        value = np.sum((np.einsum("lnd,ld->ln", A, start) - y) ** 2, axis=1) / 2
+        again, _ = host(solve(start))
+        assert np.all(again.value <= value * (1 + 1e-12))
+        assert np.all(again.value <= first.value * (1 + 1e-9))
+        assert np.all(again.status < Status.MAX_STEPS)
 
 
 # ---- designs -------------------------------------------------------------------------------------

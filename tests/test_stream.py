@@ -248,6 +248,15 @@ def test_a_map_of_a_file_does_not_become_memory(tmp_path):
     assert isinstance(jaxht.stream(opened[3:]).reader.source, reading.ArrayRows)
 
 
+def test_numbers_in_the_other_byte_order():
+    A = np.random.default_rng(0).normal(size=(6, 4)).astype(">f4")
+    x = np.arange(4, dtype=np.float32)
+    for design in (jaxht.stream(A), jaxht.design(A)):
+        np.testing.assert_allclose(design.matvec(x), A.astype(np.float32) @ x, rtol=1e-5)
+    f = jaxht.LeastSquares(A, A[:, 1], mean=False)
+    assert jaxht.solve(f, jaxht.Sparse(1), jaxht.OMP()).support.numpy().tolist() == [1]
+
+
 def test_double_precision():
     with precision("float64"):
         A = jaxht.stream(matrix(np.float64), chunk_bytes=chunk_bytes(40, np.float64))

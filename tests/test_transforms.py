@@ -333,6 +333,12 @@ def test_arguments_that_do_not_fit_are_refused_when_it_is_traced(k, scope, messa
         jax.jit(tx.update)(params, tx.init(params), params)
 
 
+@pytest.mark.parametrize("function", [transforms.prune, transforms.straight_through])
+def test_a_schedule_is_no_number(function):
+    with pytest.raises(ValueError, match="k must be the value of a schedule at a step"):
+        function(jnp.arange(3.0), transforms.cubic(0.3, end=10))
+
+
 def test_parameters_are_needed_and_must_be_real():
     tx = hard_threshold(1)
     with pytest.raises(ValueError, match="needs the parameters"):

@@ -205,3 +205,14 @@ def test_moments_are_reset_within_a_mask():
     gradients = jax.tree.map(jnp.ones_like, params)
     _, state = optimizer.update(gradients, state, params)
     np.testing.assert_allclose(state.inner_state.inner[0].mu["a"], [0, 0.1])
+
+
+def test_moments_of_arrays_without_zeros_are_kept():
+    """A bias that begins at 0 enters no support."""
+    params = {"w": jnp.array([1.0, 2.0]), "b": jnp.zeros(2)}
+    threshold = transforms.hard_threshold(1, mask={"w": True, "b": False})
+    optimizer = transforms.reset_moments(optax.adam(0.1), threshold)
+    gradients = jax.tree.map(jnp.ones_like, params)
+    _, state = optimizer.update(gradients, optimizer.init(params), params)
+    np.testing.assert_allclose(state.inner[0].mu["b"], 0.1, rtol=1e-6)
+    np.testing.assert_allclose(state.inner[0].mu["w"], [0, 0.1], rtol=1e-6)

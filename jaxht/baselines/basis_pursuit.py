@@ -34,12 +34,42 @@ class BasisPursuitState(NamedTuple):
     Attributes:
         multiplier: u, (d,).
         threshold: t.
-        root: R with ``R R^* = (A A^*)^{-1}``, (n, n); None where A is not an array.
+        inverse: that of ``A A^*``; None where A is not an array.
     """
 
     multiplier: Leaf
     threshold: Leaf
-    root: Leaf | None
+    inverse: "InverseGram | None"
+
+
+class InverseGram(NamedTuple):
+    """The inverse of ``A A^*``, ``D V diag(c) V^* D``, or the pseudo-inverse of ``D A A^* D`` in its
+    place where rows of A depend on each other.
+
+    Attributes:
+        scale: the diagonal of D, 1 over the norms of the rows of A, (n,).
+        vectors: V, (n, n).
+        factors: c, (n,); 0 in the directions in which A has no rows.
+    """
+
+    scale: Leaf
+    vectors: Leaf
+    factors: Leaf
+
+
+class Fit(NamedTuple):
+    """An exact fit.
+
+    Attributes:
+        x: (d,).
+        price: ``(A A^*)^{-1} (y - A v)`` of the point v to which x is the nearest.
+        misses: bool, whether in a direction in which A has no rows more than rounding is left of
+            ``y - A x``.
+    """
+
+    x: Leaf
+    price: Leaf
+    misses: Leaf
 
 
 @pytree
@@ -53,8 +83,8 @@ class BasisPursuit(Solver):
 
     S is soft thresholding, of complex numbers by their magnitude. x fits y, and its entries off the
     support are small, and need not be 0. The value of the result is ``||x||_1``, and the gap an
-    upper bound of its distance to the minimum, which does not vanish where nothing fits y:
-    ``Stop(gap_rtol=1e-4)`` ends a run by it. With ``nu =
+    upper bound of its distance to the minimum, infinite where rows of A depend on each other up to
+    rounding and nothing fits y: ``Stop(gap_rtol=1e-4)`` ends a run by it. With ``nu =
     (A A^*)^{-1} (y - A v) / t``, v the argument of the projection, and ``s = min(1, 1 / max_j |A^*
     nu|_j)`` the dual value is ``s <nu, y>``; what is left of ``y - A x`` is counted at the price nu.
 
@@ -104,14 +134,15 @@ class BasisPursuit(Solver):
                 f"A must have at most as many rows as columns for BasisPursuit; got shape {(n, d)}"
             )
         array = A.dense_array
-        root = None if array is None else _inverse_root(matmul(array, array.conj().T))
-        x, _ = _project(objective, root, x0)
+        inverse = None if array is None else _invert(matmul(array, array.conj().T))
+        x = _project(objective, inverse, x0).x
+        x = jnp.where(jnp.all(jnp.isfinite(x)), x, x0)
         threshold = self.threshold
         if threshold is None:
-            least, _ = _project(objective, root, jnp.zeros_like(x0))
+            least = _project(objective, inverse, jnp.zeros_like(x0)).x
             mean = jnp.mean(jnp.abs(least))
             threshold = jnp.where(mean > 0, mean, 1)
-        state = BasisPursuitState(jnp.zeros_like(x), threshold, root)
+        state = BasisPursuitState(jnp.zeros_like(x), threshold, inverse)
         no_gap = jnp.array(jnp.inf, real_dtype(x))
         info = Info(status=check_step_size(threshold), gap=no_gap)
         return _evaluate(objective, x), state, info
@@ -124,26 +155,27 @@ class BasisPursuit(Solver):
         state: BasisPursuitState,
     ) -> Step[BasisPursuitState]:
         """Threshold, add what it has changed to the multiplier, project."""
-        u, t, root = state
+        u, t, inverse = state
         x = iterate.x
         z = soft_threshold(x + u, t)
         u = u + x - z
         v = z - u
-        x_next, price = _project(objective, root, v)
-        new = _evaluate(objective, x_next)
+        fit = _project(objective, inverse, v)
+        new = _evaluate(objective, fit.x)
 
         y = objective.target
-        nu = ratio(price, t)
-        largest = jnp.max(jnp.abs(ratio(x_next - v, t)))  # of A^* nu
+        nu = ratio(fit.price, t)
+        largest = jnp.max(jnp.abs(ratio(fit.x - v, t)))  # of A^* nu
         dual = real_vdot(nu, y) * jnp.where(largest > 1, ratio(1.0, largest), 1)
         rest = jnp.sum(jnp.abs(nu) * jnp.abs(y - new.pred))
         rounding = ROUNDING_ULPS * machine_eps(x) * (new.value + jnp.abs(dual))
         gap = jnp.maximum(new.value - dual, 0) + rest + rounding
+        gap = jnp.where(fit.misses, jnp.inf, gap)
         # Where x stays, u may move.
-        least = (ROUNDING_ULPS * machine_eps(x)) ** 2 * square_norm(x_next)
-        moves = square_norm(x_next - z) > least
+        least = (ROUNDING_ULPS * machine_eps(x)) ** 2 * square_norm(fit.x)
+        moves = square_norm(fit.x - z) > least
         info = Info(full_gradients=1, gap=gap, skip_fixed_point_test=moves)
-        return new, BasisPursuitState(u, t, root), info
+        return new, BasisPursuitState(u, t, inverse), info
 
 
 def _evaluate(objective: LeastSquares, x: Array) -> Iterate:
@@ -151,21 +183,28 @@ def _evaluate(objective: LeastSquares, x: Array) -> Iterate:
     return Iterate(x, jnp.sum(jnp.abs(x)), objective.predict(x))
 
 
-def _inverse_root(gram: Array) -> Array:
-    """R with ``R R^* = gram^{-1}``, or the pseudo-inverse where rows of A depend on each other."""
-    values, vectors = eigh(gram)
+def _invert(gram: Array) -> InverseGram:
+    """The inverse of a Gram matrix of rows, of which each counts in units of its own norm."""
+    squares = jnp.diagonal(gram).real
+    scale = jnp.where(squares > 0, 1 / jnp.sqrt(jnp.where(squares > 0, squares, 1)), 1)
+    values, vectors = eigh(scale[:, None] * gram * scale)
     has_inverse = values > FLAT_ULPS * machine_eps(gram) * values[-1]
-    inverse = jnp.where(has_inverse, 1 / jnp.where(has_inverse, values, 1), 0)
-    return vectors * jnp.sqrt(inverse)
+    factors = jnp.where(has_inverse, 1 / jnp.where(has_inverse, values, 1), 0)
+    return InverseGram(scale, vectors, factors)
 
 
-def _project(objective: LeastSquares, root: Array | None, v: Array) -> tuple[Array, Array]:
-    """The exact fit nearest to v, and ``w = (A A^*)^{-1} (y - A v)``."""
-    A = objective.design
-    residual = objective.target - A.matvec(v)
-    if root is not None:
-        w = matmul(root, matmul(root.conj().T, residual))
-    else:
+def _project(objective: LeastSquares, inverse: InverseGram | None, v: Array) -> Fit:
+    """The exact fit nearest to v."""
+    A, y = objective.design, objective.target
+    residual = y - A.matvec(v)
+    if inverse is None:
         rtol = machine_eps(v)
-        w = conjugate_gradients(lambda w: A.matvec(A.rmatvec(w)), residual, rtol, MAX_PRODUCTS)
-    return v + A.rmatvec(w), w
+        price = conjugate_gradients(lambda w: A.matvec(A.rmatvec(w)), residual, rtol, MAX_PRODUCTS)
+        return Fit(v + A.rmatvec(price), price, jnp.array(False))
+    scale, vectors, factors = inverse
+    coordinates = matmul(vectors.conj().T, scale * residual)
+    price = scale * matmul(vectors, factors * coordinates)
+    left = jnp.where(factors == 0, jnp.abs(coordinates), 0)
+    size = jnp.sqrt(square_norm(v)) + jnp.sqrt(square_norm(scale * y))
+    misses = jnp.max(left) > ROUNDING_ULPS * machine_eps(v) * size
+    return Fit(v + A.rmatvec(price), price, misses)

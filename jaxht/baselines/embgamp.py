@@ -11,7 +11,7 @@ from jaxht.baselines.soft_threshold import check_unweighted
 from jaxht.baselines.state_evolution import l1_transition
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import is_complex, squares
+from jaxht.linalg.inner_products import common_unit, is_complex, squares
 from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.products import square_norm
 from jaxht.objectives.linear_model import LeastSquares
@@ -56,19 +56,21 @@ class Posterior(NamedTuple):
 
 
 class EMBGAMPState(NamedTuple):
-    """The state of :class:`EMBGAMP`.
+    """The state of :class:`EMBGAMP`, with y and x in units of the largest entry of y.
 
     Attributes:
         residual: s, (n,), in units of one over those of y.
         spread: tau_x, the mean variance of the entries of x.
         prior: its parameters.
         energy: ``||A||_F^2``.
+        unit: the largest entry of y.
     """
 
     residual: Leaf
     spread: Leaf
     prior: Prior
     energy: Leaf
+    unit: Leaf
 
 
 @pytree
@@ -129,7 +131,9 @@ class EMBGAMP(Solver):
     ) -> Step[EMBGAMPState]:
         """The prior from which it is learned: as many nonzeros as l1 minimisation recovers."""
         check_unweighted("EMBGAMP", objective, constraint)
-        y = objective.target
+        is_zero = jnp.all(objective.target == 0)
+        unit = jnp.where(is_zero, 1, common_unit(objective.target)[0])
+        y = objective.target / unit
         n, d = objective.design.shape
         energy = jnp.sum(objective.design.column_norms() ** 2)
         rho = l1_transition(n / d, is_complex=is_complex(objective)).rho
@@ -138,33 +142,34 @@ class EMBGAMP(Solver):
         noise = power / (n * (START_SNR + 1))
         variance = ratio(power - n * noise, energy * share)
         prior = Prior(share, jnp.zeros((), y.dtype), variance, noise)
-        state = EMBGAMPState(jnp.zeros_like(y), share * variance, prior, energy)
+        state = EMBGAMPState(jnp.zeros_like(y), share * variance, prior, energy, unit)
         return evaluate(objective, x0), state, Info()
 
     def step(
         self, objective: LeastSquares, constraint: Constraint, iterate: Iterate, state: EMBGAMPState
     ) -> Step[EMBGAMPState]:
         """Estimate A x, estimate x, and learn the prior."""
-        s, tau_x, prior, energy = state
-        y, psi = objective.target, prior.noise
+        s, tau_x, prior, energy, unit = state
+        y, psi = objective.target / unit, prior.noise
         n, d = objective.design.shape
 
         tau_p = energy / n * tau_x
-        p = iterate.pred - tau_p * s
+        p = iterate.pred / unit - tau_p * s
         s = ratio(y - p, tau_p + psi)
         tau_r = ratio(d * (tau_p + psi), energy)
-        r = iterate.x + tau_r * objective.design.rmatvec(s)
+        r = iterate.x / unit + tau_r * objective.design.rmatvec(s)
 
         posterior = infer(prior, r, tau_r)
         pi, gamma, nu = posterior
-        new = evaluate(objective, pi * gamma)
+        new = evaluate(objective, unit * (pi * gamma))
         tau_x = jnp.mean(pi * (nu + (1 - pi) * squares(gamma)))
 
-        noise = psi**2 * square_norm(s) / n + ratio(tau_p * psi, tau_p + psi)
+        # No product of two variances, which may over- or underflow.
+        noise = square_norm(psi * s) / n + tau_p * ratio(psi, tau_p + psi)
         least = (NOISE_ULPS * machine_eps(y)) ** 2 * square_norm(y) / n
         prior = learn(posterior, jnp.maximum(noise, least))
         status = jnp.where(noise <= least, Status.FINISHED, Status.RUNNING)
-        state = EMBGAMPState(s, tau_x, prior, energy)
+        state = EMBGAMPState(s, tau_x, prior, energy, unit)
         return new, state, Info(full_gradients=1, status=status)
 
 
@@ -172,14 +177,14 @@ def infer(prior: Prior, r: Array, tau: Array) -> Posterior:
     """What is known of x given ``r = x + N(0, tau)``."""
     share, theta, phi, _ = prior
     total = phi + tau
-    gamma = ratio(r * phi + theta * tau, total)
+    gamma = r * ratio(phi, total) + theta * ratio(tau, total)
     # The logarithms of both densities of r, each plus that of pi.
     powers = ratio(squares(r), tau) - ratio(squares(r - theta), total)
     log_odds = powers + jnp.log(ratio(tau, total))
     if not is_complex(r):
         log_odds = log_odds / 2
     prior_odds = jnp.log(share) - jnp.log1p(-share)
-    return Posterior(jax.nn.sigmoid(log_odds + prior_odds), gamma, ratio(tau * phi, total))
+    return Posterior(jax.nn.sigmoid(log_odds + prior_odds), gamma, tau * ratio(phi, total))
 
 
 def learn(posterior: Posterior, noise: Array) -> Prior:

@@ -73,6 +73,8 @@ def _check_bound(name: str, bound: Any, wrong_sign: int, shape: tuple[int, ...])
         return
     if values.dtype.kind not in "iuf":
         raise ValueError(f"{expected}; got {describe(bound)}")
+    if np.any(np.isnan(values)):
+        raise ValueError(f"bounds: {name} must not be NaN")
     if np.any(np.sign(values) == wrong_sign):
         side = "above" if wrong_sign > 0 else "below"
         raise ValueError(

@@ -64,6 +64,8 @@ class Edges(SelectionConstraint):
                 f"Edges constrains square matrices; the objective's variable has shape {shape}"
             )
         num_edges = self.num_items(shape)
+        if num_edges == 0:
+            raise ValueError(f"Edges needs at least two nodes; the variable has shape {shape}")
         k_max = check_sparsity(
             self.k,
             self.k_max,

@@ -74,6 +74,8 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
         return A
     if isinstance(A, np.ma.MaskedArray):
         check_array("A", A)
+    if isinstance(A, np.ndarray) and not A.dtype.isnative:
+        A = A.astype(A.dtype.newbyteorder("="))
     if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
         return Dense(A)  # type: ignore[arg-type]
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX

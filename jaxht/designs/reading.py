@@ -544,7 +544,7 @@ def make_reader(
         if rows.dtype.kind != "f":
             dtype = float
         else:
-            dtype = rows.dtype if rows.dtype.itemsize >= 4 else np.float32
+            dtype = rows.dtype.newbyteorder("=") if rows.dtype.itemsize >= 4 else np.float32
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64; got {dtype}")

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import jax.scipy.fft
 import numpy as np
+from jax import lax
 
 from jaxht._checks import check_array, known_values
 from jaxht._typing import Array, ArrayDType
@@ -386,7 +387,12 @@ def _spectrum(kernel: Array, length: int) -> Array:
 
 
 def _convolve(x: Array, spectrum: Array, length: int) -> Array:
-    """The circular convolution of x with a kernel of a spectrum, whole or one half of it."""
+    """The circular convolution of x with a kernel of a spectrum, whole or, of a real kernel, one
+    half of it."""
+    is_half = spectrum.shape[0] != length
+    if is_complex(x) and is_half:
+        parts = _convolve(x.real, spectrum, length), _convolve(x.imag, spectrum, length)
+        return lax.complex(*parts)
     if is_complex(x):
         return jnp.fft.ifft(jnp.fft.fft(x, length) * spectrum)
     return jnp.fft.irfft(jnp.fft.rfft(x, length) * spectrum, length)

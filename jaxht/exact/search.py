@@ -15,17 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxht._checks import check_count, check_kind, check_scalar
 from jaxht._meshes import shard_automatically
+from jaxht._programs import bounded_jit
 from jaxht._storage import FingerprintError, read_record, write_record
 from jaxht._typing import Array
 from jaxht.constraints import SelectionConstraint
 from jaxht.exact import storage
 from jaxht.exact.pairs import join_pairs, split_pairs
-from jaxht.exact.problem import ReducedProblem, in_double, project_and_evaluate
+from jaxht.exact.problem import (
+    FeasiblePoint,
+    ReducedProblem,
+    in_double,
+    project_and_evaluate,
+)
 from jaxht.exact.relaxation import Relaxed
 from jaxht.exact.result import BranchAndBoundProgress, BranchAndBoundResult, BranchStatus, Solution
 from jaxht.exact.tree import (
@@ -42,6 +49,7 @@ from jaxht.linalg.full_precision import default_precision
 from jaxht.linalg.inner_products import is_complex
 from jaxht.objectives.objective import Objective, check_point
 from jaxht.runner import Result, solve
+from jaxht.subproblems import refit
 
 __all__ = ["branch_and_bound"]
 
@@ -182,6 +190,11 @@ def _join(result: BranchAndBoundResult) -> BranchAndBoundResult:
     return dataclasses.replace(result, x=join_pairs(result.x), solutions=solutions)
 
 
+@bounded_jit
+def _refit(objective: Any, constraint: Any, items: Array, x: Array) -> Array:
+    return refit(objective, constraint.support(items), x).x
+
+
 SLOW_AFTER = 2000  # nodes, after which bounds that have hardly moved are warned of
 ROOT_ROUNDS = 6  # in which columns are left out and better points found, at the root
 SMALL = 64  # columns, of which none are left out
@@ -286,8 +299,11 @@ class _Search:
         if searches:
             other = project_and_evaluate(self.objective, self.constraint, self._search().x)
             found = other if other.value < found.value else found
+        items = found.active
+        if self.num_solutions > 1:
+            items, found = self._fill_up(found)
         x = found.x
-        self.solutions = [Solution(x, np.flatnonzero(found.active), float(found.value))]
+        self.solutions = [Solution(x, np.flatnonzero(items), float(found.value))]
         self.use(np.arange(len(x)), self.big_m)
         node = self.problem.root(x)
         for _ in range(ROOT_ROUNDS):
@@ -310,6 +326,18 @@ class _Search:
         best = project_and_evaluate(self.objective, self.constraint, self.solutions[0].x)
         self.closing_ridge = find_closing_ridge(best.x, np.abs(best.gradient))
         self.tree.add([node], self.target)
+
+    def _fill_up(self, point: FeasiblePoint) -> tuple[Mask, FeasiblePoint]:
+        """The items of a point and, up to as many as a support has, those along which f falls most;
+        and the minimiser on them: solutions are supports of the same size."""
+        constraint = self.constraint
+        gains = np.asarray(constraint.scores(jnp.asarray(np.abs(point.gradient))))
+        ranks = np.where(point.active, np.inf, gains)
+        items = np.zeros(len(ranks), bool)
+        items[np.argsort(-ranks, kind="stable")[: int(constraint.limit)]] = True
+        x = _refit(self.objective, constraint, items, point.x)
+        refitted = project_and_evaluate(self.objective, constraint, x)
+        return items, refitted if refitted.value <= point.value else point
 
     def _search(self) -> Result:
         """The point of the default solver."""

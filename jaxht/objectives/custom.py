@@ -1,6 +1,7 @@
 """Any differentiable function as an objective."""
 
 import dataclasses
+import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
@@ -59,30 +60,59 @@ class Snapshot:
         return cls(fun, values) if values else fun
 
 
-# Bytes of an array up to which it is compared.
+# Bytes of an array, and items of a container, up to which it is compared.
 MAX_COMPARED_BYTES = 2**20
+MAX_COMPARED_ITEMS = 1000
 
 
 def _referred_values(fun: Any, visited: set[int]) -> Iterator[Any]:
-    """The numbers, texts and small arrays among the globals and the closure of a function, and of
-    the functions of its module that it refers to."""
-    if not isinstance(fun, types.FunctionType) or id(fun) in visited:
+    """The numbers, texts and small arrays among the globals, the closure and the defaults of a
+    function, and of the functions of its module that it refers to."""
+    if id(fun) in visited:
         return
     visited.add(id(fun))
+    if isinstance(fun, functools.partial):
+        yield from _referred_values(fun.func, visited)
+        yield from _values(("args", fun.args), fun.func, visited)
+        yield from _values(("keywords", fun.keywords), fun.func, visited)
+    if isinstance(fun, types.MethodType):
+        yield from _referred_values(fun.__func__, visited)
+    if not isinstance(fun, types.FunctionType):
+        return
     found = {name: fun.__globals__.get(name) for name in _names(fun.__code__)}
     for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
         try:
             found[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    for name, value in sorted(found.items()):
-        if isinstance(value, types.FunctionType) and value.__module__ == fun.__module__:
-            yield from _referred_values(value, visited)
-        elif isinstance(value, bool | int | float | complex | str):
-            yield name, type(value), repr(value)
-        elif _is_comparable(value):
-            array = np.asarray(value)
-            yield name, str(array.dtype), array.shape, array.tobytes()
+    defaults = [("defaults", fun.__defaults__), ("keyword defaults", fun.__kwdefaults__)]
+    for item in [*sorted(found.items()), *defaults]:
+        yield from _values(item, fun, visited)
+
+
+def _values(item: tuple[Any, Any], fun: Any, visited: set[int]) -> Iterator[Any]:
+    """The numbers, texts and small arrays of a named value that a function refers to."""
+    name, value = item
+    is_function = isinstance(value, types.FunctionType | functools.partial)
+    if is_function and _module(value) == _module(fun):
+        yield from _referred_values(value, visited)
+    elif isinstance(value, bool | int | float | complex | str):
+        yield name, type(value), repr(value)
+    elif _is_comparable(value):
+        array = np.asarray(value)
+        yield name, str(array.dtype), array.shape, array.tobytes()
+    elif isinstance(value, tuple | list | dict) and len(value) <= MAX_COMPARED_ITEMS:
+        if id(value) in visited:
+            return
+        visited.add(id(value))
+        yield name, type(value), len(value)
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, entry in items:
+            yield from _values((str(key), entry), fun, visited)
+
+
+def _module(fun: Any) -> str | None:
+    return getattr(getattr(fun, "func", fun), "__module__", None)
 
 
 def _is_comparable(value: Any) -> bool:
@@ -116,9 +146,10 @@ class Custom(Objective):
         fun: a function of x and args that returns a real scalar, static. Every new function object
             is compiled anew: define it once, and pass what changes as args. It is also compiled
             anew where a number, a text or an array of up to 1 MB has changed among the globals and
-            the variables around it, and around functions of its module that it calls. Of larger
-            arrays, attributes of objects, and functions that are jitted a change is not seen, nor
-            in a jit of the caller.
+            the variables around it, its default values, or the arguments of a
+            ``functools.partial``, also in tuples, lists and dictionaries of up to 1000 items, and
+            around functions of its module that it calls. Of larger ones, attributes of objects,
+            and functions that are jitted a change is not seen, nor in a jit of the caller.
         args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the
             variable's dtype, everything else is passed as it is.
         like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or

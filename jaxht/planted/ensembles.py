@@ -194,7 +194,7 @@ def noise_target(n: Numeric, sigma: Numeric) -> Array:
         ('TARGET_REACHED', 5)
     """
     n = jnp.asarray(n, float)
-    sigma = jnp.asarray(sigma)
+    sigma = jnp.asarray(sigma, jnp.result_type(sigma, float))
     most = n + 2 * jnp.sqrt(n * jnp.log(n))
     return sigma**2 * most.astype(sigma.dtype) / 2
 
@@ -285,6 +285,9 @@ def low_rank_entries(
         values, then 0; x_true (m, m). The entries of X have mean 0 and variance 1.
         ``matrix_completion(A // m, A % m, y, (m, m))`` is the objective.
 
+    Raises:
+        ValueError: for an n, or n_max, above m^2.
+
     Source: Tanner & Wei 2013, §4 (Gaussian factors, entries uniformly at random); the scale is
     ours.
 
@@ -297,11 +300,13 @@ def low_rank_entries(
     """
     rank_bound = int(r) if r_max is None else r_max
     size_bound = int(n) if n_max is None else n_max
+    if size_bound > m**2:
+        raise ValueError(f"n must be at most m^2 = {m**2}, the number of entries; got {size_bound}")
     left_key, right_key, order_key = jax.random.split(key, 3)
     is_factor = jnp.arange(rank_bound) < r
     L = jnp.where(is_factor, jax.random.normal(left_key, (m, rank_bound)), 0)
     R = jnp.where(is_factor, jax.random.normal(right_key, (m, rank_bound)), 0)
-    X = matmul(L, R.T) / jnp.sqrt(r)
+    X = matmul(L, R.T) / jnp.sqrt(jnp.maximum(r, 1))
     order = jax.random.permutation(order_key, m**2)
     is_observed = jnp.arange(size_bound) < n
     positions = jnp.where(is_observed, order[:size_bound], m**2)

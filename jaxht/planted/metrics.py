@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
+from jaxht.linalg.inner_products import common_unit
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.planted.division import divide_where
 
@@ -31,7 +32,7 @@ def estimation_error(x: Array, x_true: Array) -> Array:
         5.0
     """
     _check_one_shape(x=x, x_true=x_true)
-    return jnp.linalg.norm(jnp.ravel(x - x_true))
+    return _norm(x - x_true)
 
 
 def relative_error(x: Array, x_true: Array) -> Array:
@@ -51,7 +52,15 @@ def relative_error(x: Array, x_true: Array) -> Array:
         1.25
     """
     error = estimation_error(x, x_true)
-    return jnp.where(error == 0, 0, error / jnp.linalg.norm(jnp.ravel(x_true)))
+    return jnp.where(error == 0, 0, error / _norm(x_true))
+
+
+def _norm(x: Array) -> Array:
+    """The l2 norm of all entries, in units of the largest: squares neither over- nor underflow."""
+    entries = jnp.ravel(x)
+    entries = entries.astype(jnp.result_type(entries, float))
+    unit = common_unit(entries)
+    return jnp.linalg.norm(entries / unit) * unit[0]
 
 
 def success(x: Array, x_true: Array, atol: ArrayLike = 1e-3) -> Array:
@@ -208,7 +217,7 @@ def sensitivity(predicted: Array, actual: Array) -> Array:
         >>> float(metrics.sensitivity(jnp.array([True, False, True]), jnp.array([True, True, False])))
         0.5
     """
-    _check_one_shape(predicted=predicted, actual=actual)
+    _check_classes(predicted=predicted, actual=actual)
     positive = _count(actual)
     return divide_where(positive > 0, _count(predicted & actual), positive, 1)
 
@@ -230,6 +239,7 @@ def specificity(predicted: Array, actual: Array) -> Array:
         >>> float(metrics.specificity(jnp.array([True, False, True]), jnp.array([True, False, False])))
         0.5
     """
+    _check_classes(predicted=predicted, actual=actual)
     return sensitivity(~predicted, ~actual)
 
 
@@ -252,7 +262,7 @@ def matthews_correlation(predicted: Array, actual: Array) -> Array:
         >>> float(metrics.matthews_correlation(jnp.array([True, False]), jnp.array([False, True])))
         -1.0
     """
-    _check_one_shape(predicted=predicted, actual=actual)
+    _check_classes(predicted=predicted, actual=actual)
     tp = _count(predicted & actual)
     tn = _count(~predicted & ~actual)
     fp = _count(predicted & ~actual)
@@ -320,6 +330,16 @@ def _check_one_shape(**arrays: ArrayLike) -> None:
             f"{name} and {other_name} must have one shape; got {jnp.shape(one)} and "
             f"{jnp.shape(other)}"
         )
+
+
+def _check_classes(predicted: Array, actual: Array) -> None:
+    """Raise ValueError unless two arrays have one shape and are boolean: of labels -1, 0 and 1 bits
+    would be compared."""
+    _check_one_shape(predicted=predicted, actual=actual)
+    for name, values in (("predicted", predicted), ("actual", actual)):
+        dtype = jnp.result_type(values)
+        if dtype != jnp.bool_:
+            raise ValueError(f"{name} must be boolean, True for the positive class; got {dtype}")
 
 
 class _SupportCount(NamedTuple):

@@ -57,10 +57,10 @@ def l1_transition(delta: ArrayLike) -> NDArray[np.float64]:
         phi(z)
 
     Args:
-        delta: (m,) undersamplings, 0 < delta <= 1; concrete.
+        delta: undersamplings, 0 < delta <= 1, of any shape; concrete.
 
     Returns:
-        (m,), to three digits: the maximum is taken over a grid of z.
+        An array like delta, to three digits: the maximum is taken over a grid of z.
 
     Source: Donoho, Maleki & Montanari, PNAS 106 (2009) 18914-18919, equation 2.
 
@@ -73,6 +73,6 @@ def l1_transition(delta: ArrayLike) -> NDArray[np.float64]:
     tail = np.asarray(norm.cdf(-z), np.float64)
     density = np.asarray(norm.pdf(z), np.float64)
     g = (1 + z**2) * tail - z * density
-    numerator = 1 - 2 / np.asarray(delta)[:, None] * g
+    numerator = 1 - 2 / np.asarray(delta)[..., None] * g
     denominator = 1 + z**2 - 2 * g
-    return (numerator / denominator).max(axis=1)
+    return (numerator / denominator).max(axis=-1)

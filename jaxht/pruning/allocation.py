@@ -22,6 +22,7 @@ from jaxht.pruning.inputs import (
 from jaxht.pruning.layer import Method
 from jaxht.pruning.prune import prune_layer
 from jaxht.pruning.scores import Wanda
+from jaxht.transforms.scope import count_kept
 
 ALLOCATION_LOSSES = ("layers", "outputs")
 
@@ -104,9 +105,12 @@ def budgets(
             found = from_matrix(pruned.weights, leaves[i].shape, along)
             is_of_layer = loss == "layers"
             losses.append(float(pruned.error) if is_of_layer else change_of_outputs(i, found))
-        sizes = np.array([round(fraction * weights.size) for fraction in [*fractions, 1]])
-        curves[name] = _largest_convex(sizes, np.array([*losses, 0.0]))
-    return _divide(curves, round(k * sum(leaves[names.index(name)].size for name in axes)))
+        sizes = np.array([count_kept(fraction, weights.size) for fraction in [*fractions, 1.0]])
+        # Of few weights several fractions keep as many.
+        differs = np.diff(sizes, append=np.inf) > 0
+        curves[name] = _largest_convex(sizes[differs], np.array([*losses, 0.0])[differs])
+    total = sum(leaves[names.index(name)].size for name in axes)
+    return _divide(curves, int(count_kept(float(k), total)))
 
 
 @functools.partial(bounded_jit, static_argnums=0)

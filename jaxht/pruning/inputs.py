@@ -17,7 +17,19 @@ from jaxht.objectives.moments import Moments
 
 # Operations that hand on a weight as it is.
 HAND_ON = {"convert_element_type", "copy", "optimization_barrier", "reduce_precision"}
-# Calls, by the names of the programs that they call.
+# Operations that call a program with the arguments that they have, and the names of the programs.
+CALLS = {
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "custom_vjp_call_jaxpr",
+    "checkpoint",
+    "remat",
+    "remat2",
+}
 CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
@@ -67,7 +79,8 @@ def capture(apply: Callable[..., Any], params: ArrayTree, *args: Any) -> dict[st
     projections of attention have, and every convolution with one is found in the program that JAX
     traces of ``apply``, also within functions that it calls and under ``vmap``: the model need not
     be written for it. Products within loops, such as layers in ``lax.scan``, and convolutions by
-    groups of features are not found.
+    groups of features are not found; a parameter whose inputs lie along different axes in several
+    products, ``x W`` and ``h W'``, is left out, too.
 
     Args:
         apply: a function of the parameters and further arguments. Of Flax NNX ``lambda state, x:
@@ -99,9 +112,9 @@ def capture(apply: Callable[..., Any], params: ArrayTree, *args: Any) -> dict[st
         num_axes = jnp.ndim(values[i])
         if num_axes >= 2:
             weights[i] = _Weight(name, tuple(range(num_axes)))
-    found: dict[str, DenseInputs] = {}
+    found: dict[str, DenseInputs | None] = {}
     _evaluate(program.jaxpr, program.consts, values, weights, found)
-    return found
+    return {name: layer for name, layer in found.items() if layer is not None}
 
 
 def gram_matrices(
@@ -216,7 +229,7 @@ def _evaluate(
     consts: Any,
     values: list[Any],
     weights: list[_Weight | None],
-    found: dict[str, DenseInputs],
+    found: dict[str, DenseInputs | None],
 ) -> tuple[list[Any], list[_Weight | None]]:
     """Run a program, and note what weights are multiplied with."""
     known: dict[Any, Any] = dict(zip(program.constvars, consts, strict=True))
@@ -254,13 +267,14 @@ def _evaluate(
 
 def _called_program(equation: Any, num_inputs: int) -> ClosedJaxpr | None:
     """The program that an operation calls with the arguments that it has, if it does."""
+    if equation.primitive.name not in CALLS:
+        return None
     for name in CALLED:
         called = equation.params.get(name)
         if isinstance(called, Jaxpr):
             called = ClosedJaxpr(called, ())
         if isinstance(called, ClosedJaxpr) and len(called.jaxpr.invars) == num_inputs:
-            is_loop = equation.primitive.name in ("scan", "while", "cond")
-            return None if is_loop else called
+            return called
     return None
 
 
@@ -280,7 +294,7 @@ def _note_product(
     dimensions: Any,
     inputs: list[Any],
     tags: list[_Weight | None],
-    found: dict[str, DenseInputs],
+    found: dict[str, DenseInputs | None],
 ) -> None:
     """Note the other factor of a product with a weight, its contracted axes last."""
     contracted, batched = dimensions
@@ -300,7 +314,7 @@ def _note_convolution(
     options: dict[str, Any],
     inputs: list[Any],
     tags: list[_Weight | None],
-    found: dict[str, DenseInputs],
+    found: dict[str, DenseInputs | None],
 ) -> None:
     """Note the patches that a convolution with a weight is applied to."""
     weight = tags[1]
@@ -328,13 +342,15 @@ def _note(
     name: str,
     inputs: Array,
     axes: tuple[int, ...],
-    found: dict[str, DenseInputs],
+    found: dict[str, DenseInputs | None],
     num_axes: int | None = None,
 ) -> None:
-    """Add inputs, whose last axes are those of one sample."""
+    """Add inputs, whose last axes are those of one sample; None for a weight whose inputs lie along
+    different axes."""
     num_axes = len(axes) if num_axes is None else num_axes
     rows = inputs.reshape(-1, math.prod(inputs.shape[inputs.ndim - num_axes :]))
-    before = found.get(name)
-    if before is not None and before.axes == axes:
-        rows = jnp.concatenate([before.inputs, rows])
-    found[name] = DenseInputs(rows, axes)
+    before = found.get(name, DenseInputs(rows[:0], axes))
+    if before is None or before.axes != axes:
+        found[name] = None
+    else:
+        found[name] = DenseInputs(jnp.concatenate([before.inputs, rows]), axes)

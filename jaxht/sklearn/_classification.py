@@ -49,6 +49,12 @@ class ClassifierModel(ClassifierMixin, L0Model):
             by_class = np.divide(mean, totals, out=np.zeros_like(totals), where=is_present)
         else:
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+        if not np.all((by_class >= 0) & (by_class < np.inf)):
+            raise ValueError(f"class_weight must be finite and at least 0; got {by_class.tolist()}")
+        if np.count_nonzero(totals * by_class) < 2:
+            raise ValueError(
+                f"class_weight must leave at least 2 classes with weights above 0; got {by_class.tolist()}"
+            )
         factors = by_class[numbers].astype(weights.dtype)
         return numbers.astype(np.int32), weights * factors
 

@@ -12,7 +12,13 @@ from jaxht._typing import Array, Leaf, PRNGKey
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
-from jaxht.solvers.pursuit import CycleDetector, first_support, follows_first, has_decreased
+from jaxht.solvers.pursuit import (
+    CycleDetector,
+    first_support,
+    follows_first,
+    has_decreased,
+    support_at_start,
+)
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import RefitStatus, refit
@@ -35,7 +41,7 @@ class SubspacePursuitState(NamedTuple):
 
     Attributes:
         merging: Omega and the cycle detector.
-        is_first: bool, whether x is x0, which has not been refitted.
+        is_first: bool, whether x is x0.
     """
 
     merging: MergingState
@@ -204,8 +210,8 @@ class SubspacePursuit(MergingPursuit):
         b = \arg\min \{ f : supp \subseteq \Omega \}, \quad
         x^+ = \arg\min \{ f : supp \subseteq supp(H_k(b)) \}
 
-    until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It has no
-    arguments.
+    until f does not decrease; then the iterate before is returned, with NO_PROGRESS. The first
+    Omega is the support of x0, if that is not 0. It has no arguments.
 
     It selects by magnitude: standardise columns of different units first,
     :func:`jaxht.standardize`.
@@ -231,8 +237,10 @@ class SubspacePursuit(MergingPursuit):
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[SubspacePursuitState]:
-        """The first Omega."""
+        """The first Omega, the support of x0 where it has one."""
         iterate, merging, info = super().init(objective, constraint, x0, key)
+        omega = cast(Support, support_at_start(constraint, x0, merging.omega))
+        merging = MergingState(omega, CycleDetector.init(omega))
         return iterate, SubspacePursuitState(merging, jnp.array(True)), info
 
     def step(
@@ -245,17 +253,18 @@ class SubspacePursuit(MergingPursuit):
         """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the
         next Omega."""
         new, refit_status = self.refit_pruned(objective, constraint, iterate, state.merging.omega)
-        # x0 has not been refitted, and may already be as good as the first refit.
+        # x0 may already be as good as its refit.
         accepted = state.is_first | has_decreased(objective, new, iterate)
         new = tree_where(accepted, new, iterate)
         omega = state.merging.omega
         merging, status = self.next_omega(objective, constraint, new, state.merging)
+        follows = follows_first(constraint, new.x, omega, merging.omega)
         info = Info(
             full_gradients=1,
             projections=2,
             status=jnp.where(accepted, status, Status.NO_PROGRESS),
             accepted=accepted,
             refit_status=refit_status,
-            skip_fixed_point_test=follows_first(constraint, new.x, omega, merging.omega),
+            skip_fixed_point_test=follows | (state.is_first & (status == Status.RUNNING)),
         )
         return new, SubspacePursuitState(merging, jnp.array(False)), info

@@ -87,8 +87,8 @@ class HTP(Solver):
             ``backtrack`` 256/M_1.
         backtrack: bool, static; whether a step that does not decrease f is rejected and retried
             with eta halved, until the support no longer changes; the next step starts with eta
-            again. Every accepted step then decreases f and no run cycles, so that eta can start far
-            above 1/M_1: f ends lower, and far more supports are recovered, above all for losses
+            again. Every accepted step then decreases f (the first one is a refit on the support of
+            x0, if that is not 0) and no run cycles, so that eta can start far above 1/M_1: f ends lower, and far more supports are recovered, above all for losses
             whose curvature is mostly far below its bound (logistic, Poisson), at 3 to 10 times the
             steps.
         nesterov: bool, static; for :class:`jaxht.LowRank`, where step_size is None and steps do

@@ -15,9 +15,12 @@ from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
 from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.solvers.solver import Solver, Step
+from jaxht.solvers.status import Status
 
 # 2^-60 of the exact step is far below rounding.
-MAX_STEP_TRIES = 60
+MAX_STEP_HALVINGS = 60
+# A try divides the step by at least so much where the most tries are counted.
+MIN_SHRINKAGE = 1.01
 # Rounding errors of f(x0), in units in its last place: far above what sums of n terms lose, and far
 # below what matters.
 VALUE_NOISE_ULPS = 64.0
@@ -68,7 +71,8 @@ class NIHT(Solver):
 
     Args:
         c: in (0, 1), a scalar, traced: margin of the step condition.
-        q: > 1 / (1 - c), a scalar, traced: how fast the step size shrinks.
+        q: > 1 / (1 - c), a scalar, traced: how fast the step size shrinks; others end as
+            INVALID_STEP_SIZE.
         nesterov: bool, static; for :class:`jaxht.LowRank`: whether a step is taken from ``x + nu
             (x - x_prev)``, Nesterov's extrapolation, restarted where it points backwards. Then f
             may increase in a step. Elsewhere it has no effect.
@@ -95,6 +99,17 @@ class NIHT(Solver):
     takes_turns = True
     takes_complex = True
     step_limit = 5_000
+
+    @property
+    def shrinkage(self) -> Numeric:
+        """By what a step that is too long is divided."""
+        return self.q * (1 - self.c)
+
+    @property
+    def max_tries(self) -> Array:
+        """After how many tries a step is far below rounding."""
+        tries = MAX_STEP_HALVINGS / jnp.log2(jnp.maximum(self.shrinkage, MIN_SHRINKAGE))
+        return jnp.ceil(tries).astype(jnp.int32)
 
     def init(
         self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
@@ -129,7 +144,7 @@ class NIHT(Solver):
             most = jnp.inf  # the point lies outside of the set
         x = point.x
 
-        shorter = state.step_size / (self.q * (1 - self.c))
+        shorter = state.step_size / self.shrinkage
         is_first = state.tries == 0
         eta, flat = either(is_first, _exact_step, _keep, objective, point, g, S, shorter)
         projected, S_new = constraint.project(x - eta * g, iterate.x)
@@ -147,10 +162,11 @@ class NIHT(Solver):
         # A NaN is never accepted: the bound on tries ends the step, and the runner reports
         # DIVERGED.
         accepted = is_short & (new.value <= most)
-        accepted |= state.tries + 1 >= MAX_STEP_TRIES
+        accepted |= state.tries + 1 >= self.max_tries
 
         # Where g = 0 a step of 0 is no failure.
         status = check_step_size(jnp.where(flat, 1, eta))
+        status = jnp.where(self.shrinkage > 1, status, Status.INVALID_STEP_SIZE)
         full_gradients = jnp.ones((), jnp.int32)
         if start is not None:
             next_start = start.update(new, iterate)

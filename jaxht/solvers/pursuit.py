@@ -113,6 +113,19 @@ def first_support(constraint: Constraint, x0: Any, found: ModelSubspace) -> Mode
     return replace(support, mask=jnp.where(is_first, kept.mask, support.mask))
 
 
+def support_at_start(constraint: Constraint, x0: Any, found: ModelSubspace) -> ModelSubspace:
+    """The support of x0, on which a refit cannot increase f; where x0 has no items, the first
+    support that is found from there, on which it cannot either."""
+    first = first_support(constraint, x0, found)
+    if not constraint.selects_items:
+        return tree_where(jnp.any(x0 != 0), constraint.support_of(x0), first)
+    selection = cast(SelectionConstraint, constraint)
+    support = cast(Support, first)
+    has_items = jnp.any(selection.scores(x0) != 0)
+    mask = jnp.where(has_items, selection.support_of(x0).mask, support.mask)
+    return replace(support, mask=mask)
+
+
 def follows_first(
     constraint: Constraint, x: Any, support: ModelSubspace, found: ModelSubspace
 ) -> Array | bool:
@@ -253,7 +266,7 @@ class FixedStep:
 @pytree
 class Backtracking:
     """The search for supports with backtracking: a step that does not decrease f is rejected, and
-    retried with eta / 2.
+    retried with eta / 2. The first refit is one on the support of x0.
 
     Attributes:
         step_size: eta, the first step size tried after every accepted step.
@@ -261,8 +274,7 @@ class Backtracking:
         accepted: the support of the current x.
         halvings: int32, how often eta has been halved since the last accepted step.
         is_accepted: bool, whether the last step was accepted.
-        is_first: bool, whether x is x0, which has not been refitted on its support: the first step
-            is always accepted.
+        is_first: bool, whether x is x0, or its refit: the first step is always accepted.
     """
 
     step_size: Array
@@ -275,7 +287,8 @@ class Backtracking:
     @classmethod
     def init(cls, step: GradientStep, step_size: Numeric) -> "Backtracking":
         """Find the first support, from x0."""
-        support = first_support(step.constraint, step.near, step.find(step_size))
+        found = step.find(step_size)
+        support = support_at_start(step.constraint, step.near, found)
         return cls(
             step_size=jnp.asarray(step_size),
             support=support,
@@ -293,7 +306,6 @@ class Backtracking:
             self,
             accepted=tree_where(accept, self.support, self.accepted),
             is_accepted=accept,
-            is_first=jnp.array(False),
         )
         return tree_where(accept, new, old), search
 
@@ -303,14 +315,16 @@ class Backtracking:
         halvings = jnp.where(self.is_accepted, 0, self.next_halvings(step))
         support = step.find(self.halved(halvings))
         is_stable = support.equals(self.accepted) | (halvings >= MAX_HALVINGS)
+        follows = follows_first(step.constraint, step.near, self.accepted, support)
         info = Info(
             full_gradients=1,
             projections=1,
             status=jnp.where(is_stable, Status.SUPPORT_STABLE, Status.RUNNING),
             accepted=self.is_accepted,
-            skip_fixed_point_test=follows_first(step.constraint, step.near, self.accepted, support),
+            skip_fixed_point_test=follows | (self.is_first & ~is_stable),
         )
-        return replace(self, support=support, halvings=halvings), info
+        search = replace(self, support=support, halvings=halvings, is_first=jnp.array(False))
+        return search, info
 
     def repeat(self, step: GradientStep) -> ModelSubspace:
         """The support that is found from a point nearer to the minimiser on the accepted one."""

@@ -107,7 +107,7 @@ def reset_moments(
         inner: the optimiser.
         threshold: the transformation that sets entries to zero, such as :func:`hard_threshold`.
         leave: static; reset entries that become 0.
-        enter: static; reset entries that were 0.
+        enter: static; reset entries that were 0, of arrays that still have zeros.
 
     Returns:
         A transformation with state :class:`ResetState`.
@@ -144,7 +144,9 @@ def reset_moments(
         new = optax.apply_updates(params, updates)
 
         def find_changes(p: Array, q: Array) -> Array:
-            return (leave & (p != 0) & (q == 0)) | (enter & (p == 0) & (q != 0))
+            # An array without zeros is dense: no entry of it has entered a support.
+            has_entered = (p == 0) & (q != 0) & jnp.any(q == 0)
+            return (leave & (p != 0) & (q == 0)) | (enter & has_entered)
 
         changed = jax.tree.map(find_changes, params, new)
         return updates, ResetState(

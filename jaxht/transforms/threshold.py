@@ -16,6 +16,7 @@ from jaxht.transforms.base import (
     check_every,
     check_params,
     evaluate_schedule,
+    is_function,
     promote,
     run_if_due,
 )
@@ -235,5 +236,7 @@ def _with_derivative_of_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Arr
 
 def _compute_drop(params: ArrayTree, k: Any, scope: AnyScope, mask: Mask | None) -> ArrayTree:
     """0 for the entries that are kept, -p for the others."""
+    if any(map(is_function, jax.tree.leaves(k))):
+        raise ValueError(f"k must be the value of a schedule at a step; got the schedule {k!r}")
     tx = hard_threshold(k, scope=scope, mask=mask)
     return tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)[0]

@@ -17,8 +17,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxht._checks import check_kind
+from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import as_dtype, pytree
 from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array, Numeric, PRNGKey
@@ -92,8 +93,8 @@ def knockoffs(
         solver: for example ``OMP()``, whose path is a single run.
         key: PRNG key.
         fdr: q, the share of false discoveries, from 0 to 1, a scalar, traced.
-        k_max: the length of the path, an int, static; None: ``min(n // 2, d)``. It should hold all
-            features that are true, and some copies.
+        k_max: the length of the path, an int, static; None: ``min(n // 2, d)``, without samples
+            of weight 0. It should hold all features that are true, and some copies.
         mean, covariance, construction: as of :func:`gaussian_knockoffs`.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
 
@@ -122,15 +123,14 @@ def knockoffs(
     model = linear_model(objective, requirement)
     if model.design.dense_array is None or len(model.shape) != 1:
         refuse(objective, requirement)
-    n, d = model.design.shape
-    k_max = max(1, min(n // 2, d)) if k_max is None else k_max
+    _, d = model.design.shape
+    weights = model.sample_weights / jnp.mean(model.sample_weights)
+    k_max = max(1, min(_count_samples(weights) // 2, d)) if k_max is None else k_max
     if not 1 <= k_max <= d:
         raise ValueError(f"k_max must lie between 1 and the number of features, {d}; got {k_max}")
     A = jnp.asarray(as_dtype(model.design.dense_array, model.penalty.dtype))
     copy_key, exchange_key, path_key = jax.random.split(key, 3)
-    copies = gaussian_knockoffs(
-        A, copy_key, mean=mean, covariance=covariance, construction=construction
-    )
+    copies = _draw_knockoffs(A, copy_key, mean, covariance, construction, weights)
     exchanged = jax.random.bernoulli(exchange_key, shape=(d,))
     left = jnp.where(exchanged, copies, A)
     right = jnp.where(exchanged, A, copies)
@@ -140,7 +140,8 @@ def knockoffs(
     results = path(both, Sparse(), solver, ks=range(1, k_max + 1), key=path_key, stop=stop)
     size_left, size_right = jnp.sum(jnp.abs(results.x), axis=0).reshape(2, d)
     ahead = jnp.where(exchanged, size_right - size_left, size_left - size_right)
-    statistics = ahead * jnp.std(jnp.concatenate([A, copies]), axis=0)
+    variance = _weighted_moments(jnp.concatenate([A, copies]), jnp.tile(weights, 2))[1]
+    statistics = ahead * jnp.sqrt(variance)
     threshold = knockoff_threshold(statistics, fdr)
     return Knockoffs(statistics >= threshold, statistics, threshold, copies, results)
 
@@ -195,11 +196,13 @@ def gaussian_knockoffs(
     first two moments.
 
     Args:
-        A: (n, d), float32 or float64, traced: samples in rows, independent of each other.
+        A: (n, d), float32 or float64, or integers, traced: samples in rows, independent of each
+            other.
         key: PRNG key.
         mean: mu, (d,), traced; None: that of the samples.
         covariance: Sigma, (d, d), positive definite, traced; None: that of the samples, for n > d.
-            Better a known one, or one of many more samples without y.
+            Better a known one, or one of many more samples without y. Where a traced one is
+            singular, the copies are the features.
         construction: static. "mvr" minimises reconstructability, the sum over all features and
             copies of the variance divided by the conditional variance given all others, ``tr (2
             Sigma - S)^-1 + tr S^-1`` in units of variance 1, by coordinate descent;
@@ -210,8 +213,8 @@ def gaussian_knockoffs(
         (n, d).
 
     Raises:
-        ValueError: for shapes that do not fit, an unknown construction, and n <= d without a
-        covariance.
+        ValueError: for shapes that do not fit, an unknown construction, n <= d without a
+        covariance, and a covariance that is known to be singular.
 
     Cost: n d^2, an eigenvalue decomposition of Sigma, and for "mvr" d^3 for each of about ten
     sweeps.
@@ -226,20 +229,35 @@ def gaussian_knockoffs(
         >>> bool(jnp.all(jnp.abs(A.T @ copies) < 200))  # independent
         True
     """
+    A = jnp.asarray(A)
+    A = A.astype(jnp.result_type(A, float))
+    weights = jnp.ones(A.shape[:1], A.dtype)
+    return _draw_knockoffs(A, key, mean, covariance, construction, weights)
+
+
+def _draw_knockoffs(
+    A: Array,
+    key: PRNGKey,
+    mean: Array | None,
+    covariance: Array | None,
+    construction: str,
+    weights: Array,
+) -> Array:
+    """:func:`gaussian_knockoffs`, with weights of the samples, of mean 1, for their moments."""
     if construction not in ("mvr", "equicorrelated"):
         raise ValueError(f'construction must be "mvr" or "equicorrelated"; got {construction!r}')
-    A = jnp.asarray(A)
     if A.ndim != 2:
         raise ValueError(f"A must have shape (n, d); got {A.shape}")
     n, d = A.shape
-    if covariance is None and n <= d:
+    if covariance is None and _count_samples(weights) <= d:
         raise ValueError(
-            f"covariance must be given where there are no more samples than features; got n = {n}, d = {d}"
+            "covariance must be given where there are no more samples than features; got n = "
+            f"{_count_samples(weights)}, d = {d}"
         )
-    mean = jnp.mean(A, axis=0) if mean is None else jnp.asarray(mean, A.dtype)
-    centred = A - mean
+    mean = _weighted_moments(A, weights)[0] if mean is None else jnp.asarray(mean, A.dtype)
+    centred = jnp.where(weights[:, None] > 0, A - mean, 0)
     if covariance is None:
-        covariance = matmul(centred.T, centred) / n
+        covariance = matmul((weights[:, None] * centred).T, centred) / n
     sigma = jnp.asarray(covariance, A.dtype)
     if mean.shape != (d,) or sigma.shape != (d, d):
         raise ValueError(
@@ -247,19 +265,44 @@ def gaussian_knockoffs(
             f"{sigma.shape}"
         )
     scale = jnp.sqrt(jnp.diagonal(sigma))
+    scale = jnp.where(scale > 0, scale, 1)
     R = sigma / (scale * scale[:, None])
     eigenvalues, V = eigh(R)
     floor = d * machine_eps(A)
+    is_singular = eigenvalues[0] <= floor
+    if known_values(is_singular):
+        raise ValueError(
+            "covariance must be positive definite: a feature that is constant, or depends on "
+            "others, has no knockoff that differs from it; got a smallest eigenvalue of "
+            f"{float(eigenvalues[0]):.2g} of the correlations"
+        )
     R_inverse = matmul(V / jnp.maximum(eigenvalues, floor), V.T)
     s = jnp.full(d, jnp.clip(2 * eigenvalues[0], 0, 1))
     if construction == "mvr":
         s = minimise_reconstructability(R, s / 2)
+    s = jnp.where(is_singular, 0, s)  # each copy is its feature
     slopes = R_inverse * s
     variances, Q = eigh(2 * jnp.diag(s) - slopes * s[:, None])
     root = Q * jnp.sqrt(jnp.maximum(variances, 0))
     noise = jax.random.normal(key, (n, d), A.dtype)
     z = centred / scale
     return mean + scale * (z - matmul(z, slopes) + matmul(noise, root.T))
+
+
+def _count_samples(weights: Array) -> int:
+    """The number of samples, without those that are known to have no weight."""
+    known = known_values(weights)
+    return weights.size if known is None else int(np.count_nonzero(known))
+
+
+def _weighted_moments(A: Array, weights: Array) -> tuple[Array, Array]:
+    """The mean and the variance of each column; rows of weight 0 do not count, whatever they hold."""
+    weights = weights[:, None] / weights.size
+    # Of a constant column the variance is 0, not rounding.
+    largest = jnp.max(jnp.where(weights > 0, A, -jnp.inf), axis=0)
+    mean = largest + jnp.sum(jnp.where(weights > 0, weights * (A - largest), 0), axis=0)
+    squares = jnp.where(weights > 0, weights * (A - mean) ** 2, 0)
+    return mean, jnp.sum(squares, axis=0)
 
 
 #: A coordinate descent ends where no s_j changes by more than this, times the root of the epsilon.
