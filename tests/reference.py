@@ -163,13 +163,17 @@ def htp(f, x, k, eta):
 
 def backtracking_htp(f, x, k):
     """HTP from eta = 256 / M_1, M_1 the largest curvature along a coordinate: halved until f
-    decreases.
+    decreases. Where x has nonzeros, they are refitted first.
 
     Yields x after every refit, also after those that are rejected; ends where the support changes
     no more.
     """
     longest = 256 / max(f.curvature(e) for e in np.eye(len(x)))
     current, eta, rejected = None, longest, None
+    if np.any(x):
+        yield x
+        current = [int(i) for i in np.flatnonzero(x)]
+        x = f.minimise(current)
     while True:
         yield x
         F = largest(x - eta * f.gradient(x), k)
@@ -208,9 +212,13 @@ def cosamp(f, x, k, expand=2, debias=False):
 
 
 def subspace_pursuit(f, x, k):
-    """Dai & Milenkovic 2009, Algorithm 1: ends where f does not fall."""
+    """Dai & Milenkovic 2009, Algorithm 1: ends where f does not fall. Where x has nonzeros, they are
+    refitted first."""
     yield x
-    started = False
+    started = np.any(x)
+    if started:
+        x = f.minimise(list(np.flatnonzero(x)))
+        yield x
     while True:
         Omega = set(largest(f.gradient(x), k)) | set(np.flatnonzero(x))
         b = f.minimise(sorted(Omega))

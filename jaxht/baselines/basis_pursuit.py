@@ -28,20 +28,6 @@ ROUNDING_ULPS = 64.0
 FLAT_ULPS = 16.0
 
 
-class BasisPursuitState(NamedTuple):
-    """The state of :class:`BasisPursuit`.
-
-    Attributes:
-        multiplier: u, (d,).
-        threshold: t.
-        inverse: that of ``A A^*``; None where A is not an array.
-    """
-
-    multiplier: Leaf
-    threshold: Leaf
-    inverse: "InverseGram | None"
-
-
 class InverseGram(NamedTuple):
     """The inverse of ``A A^*``, ``D V diag(c) V^* D``, or the pseudo-inverse of ``D A A^* D`` in its
     place where rows of A depend on each other.
@@ -55,6 +41,20 @@ class InverseGram(NamedTuple):
     scale: Leaf
     vectors: Leaf
     factors: Leaf
+
+
+class BasisPursuitState(NamedTuple):
+    """The state of :class:`BasisPursuit`.
+
+    Attributes:
+        multiplier: u, (d,).
+        threshold: t.
+        inverse: that of ``A A^*``; None where A is not an array.
+    """
+
+    multiplier: Leaf
+    threshold: Leaf
+    inverse: InverseGram | None
 
 
 class Fit(NamedTuple):

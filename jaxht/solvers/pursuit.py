@@ -95,20 +95,28 @@ def pursuit_step_size(
     return LONG_STEP * step_size if backtrack else step_size
 
 
+def kept_support(constraint: Constraint, x: Any) -> Support | None:
+    """The support of the items that are always active, such as an intercept; None where a constraint
+    has no such items."""
+    if not constraint.selects_items:
+        return None
+    selection = cast(SelectionConstraint, constraint)
+    if jnp.ndim(selection.always_active) == 0:
+        return None
+    return selection.support_of(jnp.zeros_like(x))
+
+
 def first_support(constraint: Constraint, x0: Any, found: ModelSubspace) -> ModelSubspace:
     """``found``, or where no item of x0 is active the items that always are.
 
     The gradient at 0 tells how far these, an intercept, are from their best values: with counts in
     other units, or another mean of y, it finds other items. After a refit it does not.
     """
-    if not constraint.selects_items:
+    kept = kept_support(constraint, x0)
+    if kept is None:
         return found
-    selection = cast(SelectionConstraint, constraint)
-    always = selection.always_active
-    if jnp.ndim(always) == 0:
-        return found
-    is_first = jnp.any(always) & jnp.all(selection.scores(x0) == 0)
-    kept = selection.support_of(jnp.zeros_like(x0))
+    scores = cast(SelectionConstraint, constraint).scores(x0)
+    is_first = jnp.any(kept.mask) & jnp.all(scores == 0)
     support = cast(Support, found)
     return replace(support, mask=jnp.where(is_first, kept.mask, support.mask))
 
@@ -133,12 +141,10 @@ def follows_first(
 
     At 0, the best values of these items, x does not move in the first step, but does in the next.
     """
-    if not constraint.selects_items:
+    kept = kept_support(constraint, x)
+    if kept is None:
         return False
-    if jnp.ndim(cast(SelectionConstraint, constraint).always_active) == 0:
-        return False
-    kept = constraint.support_of(jnp.zeros_like(x))
-    return kept.equals(support) & ~kept.equals(found)
+    return support.equals(kept) & ~found.equals(kept)
 
 
 @pytree
