@@ -88,9 +88,9 @@ class HTP(Solver):
         backtrack: bool, static; whether a step that does not decrease f is rejected and retried
             with eta halved, until the support no longer changes; the next step starts with eta
             again. Every accepted step then decreases f (the first one is a refit on the support of
-            x0, if that is not 0) and no run cycles, so that eta can start far above 1/M_1: f ends lower, and far more supports are recovered, above all for losses
-            whose curvature is mostly far below its bound (logistic, Poisson), at 3 to 10 times the
-            steps.
+            x0, if that is not 0) and no run cycles, so that eta can start far above 1/M_1: f ends
+            lower, and far more supports are recovered, above all for losses whose curvature is
+            mostly far below its bound (logistic, Poisson), at 3 to 10 times the steps.
         nesterov: bool, static; for :class:`jaxht.LowRank`, where step_size is None and steps do
             not backtrack: whether the gradient step is taken from ``x + nu (x - x_prev)``,
             Nesterov's extrapolation, restarted where it points backwards. Then f may increase in a

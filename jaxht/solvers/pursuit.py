@@ -121,10 +121,9 @@ def first_support(constraint: Constraint, x0: Any, found: ModelSubspace) -> Mode
     return replace(support, mask=jnp.where(is_first, kept.mask, support.mask))
 
 
-def support_at_start(constraint: Constraint, x0: Any, found: ModelSubspace) -> ModelSubspace:
-    """The support of x0, on which a refit cannot increase f; where x0 has no items, the first
-    support that is found from there, on which it cannot either."""
-    first = first_support(constraint, x0, found)
+def support_at_start(constraint: Constraint, x0: Any, first: ModelSubspace) -> ModelSubspace:
+    """The support of x0, on which a refit cannot increase f; where x0 has no items,
+    :func:`first_support`, on which it cannot either."""
     if not constraint.selects_items:
         return tree_where(jnp.any(x0 != 0), constraint.support_of(x0), first)
     selection = cast(SelectionConstraint, constraint)
@@ -293,8 +292,8 @@ class Backtracking:
     @classmethod
     def init(cls, step: GradientStep, step_size: Numeric) -> "Backtracking":
         """Find the first support, from x0."""
-        found = step.find(step_size)
-        support = support_at_start(step.constraint, step.near, found)
+        first = first_support(step.constraint, step.near, step.find(step_size))
+        support = support_at_start(step.constraint, step.near, first)
         return cls(
             step_size=jnp.asarray(step_size),
             support=support,
