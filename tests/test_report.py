@@ -96,6 +96,7 @@ def test_a_setting_shows_the_configuration():
     shown = Setting("", "", "k: {k}; {n}, {l2}, {rho}, {name}").value(chosen.items())
     assert shown == "k: 1 to 7, 7 values; 20,242, 1e-5, not set, a set"
     assert Setting("", "", "{k} of 1000").value({"k": [0.5, 1000]}.items()) == "0.5, 1000 of 1000"
+    assert Setting("", "", "{left}").value({"left": {"a_b": ["x", "y"]}}.items()) == "a b: x, y"
 
 
 @pytest.mark.parametrize("name", report.NAMES)

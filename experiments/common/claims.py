@@ -159,7 +159,8 @@ LISTED = 6  # values of a list that are written out, at most
 
 
 def written(value: Any) -> str:
-    """Write the value of a key; of a long list its ends and how many there are."""
+    """Write the value of a key; of a long list its ends and how many there are, of a table its keys
+    too."""
     if value is None:
         return "not set"
     if isinstance(value, str):
@@ -168,7 +169,9 @@ def written(value: Any) -> str:
         return f"{value:,}" if value >= 10_000 else str(value)
     if isinstance(value, float):
         return f"{value:g}".replace("e-0", "e-")
-    if len(value) > LISTED and not isinstance(value, dict):
+    if isinstance(value, dict):
+        return "; ".join(f"{shown(key)}: {written(one)}" for key, one in value.items())
+    if len(value) > LISTED:
         return f"{written(value[0])} to {written(value[-1])}, {len(value)} values"
     return ", ".join(map(written, value))
 
