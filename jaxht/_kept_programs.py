@@ -62,6 +62,8 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
         chosen = str(path)
         os.environ["JAX_COMPILATION_CACHE_DIR"] = chosen  # for processes that this one starts
         jax.config.update("jax_compilation_cache_dir", chosen)
+    elif getattr(jax.config, "jax_compilation_cache_dir", None) is None:  # set after the import
+        jax.config.update("jax_compilation_cache_dir", chosen)
     name = "jax_persistent_cache_min_compile_time_secs"
     if name.upper() not in os.environ:
         os.environ[name.upper()] = "0.0"

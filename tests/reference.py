@@ -190,14 +190,14 @@ def backtracking_htp(f, x, k):
 
 
 def pht(f, x, k, eta, r):
-    """Axiotis & Sviridenko 2020, §1.2: as HTP, with at most r new coordinates a step; the first
-    from 0 is HTP's."""
+    """Axiotis & Sviridenko 2020, §1.2: as HTP, with at most r new coordinates a step; from fewer
+    than k the next are HTP's."""
     S = [i for i in range(len(x)) if x[i] != 0]
     while True:
         yield x
         z = x - eta * f.gradient(x)
         outside = np.array([0.0 if i in S else z[i] for i in range(len(z))])
-        J = set(S) | set(largest(outside, r if S else k))
+        J = set(S) | set(largest(outside, r if len(S) == k else k))
         S = largest(np.array([z[i] if i in J else 0.0 for i in range(len(z))]), k)
         x = f.minimise(S)
 

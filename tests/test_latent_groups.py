@@ -70,8 +70,8 @@ def test_products_are_those_of_the_copied_columns(kind):
     if kind != "operator":
         np.testing.assert_allclose(design.row_norms(), np.linalg.norm(copied, axis=1))
         np.testing.assert_allclose(design.squared(weights), weights @ copied**2)
-        indices = np.array([3, 0, copied.shape[1]])
-        expected = np.vstack([copied[:, [3, 0]].T, np.zeros(50)])
+        indices = np.array([3, 0, copied.shape[1], 9])  # 3 and 9 are copies of one column
+        expected = np.vstack([copied[:, [3, 0]].T, np.zeros(50), copied[:, 9]])
         np.testing.assert_allclose(design.columns(indices), expected)
         rows = design.rows(np.array([4, 2]))
         np.testing.assert_allclose(rows.matvec(x), copied[[4, 2]] @ x)
@@ -215,3 +215,21 @@ def test_groups_that_do_not_meet_are_labels():
     second = L0Regressor(k=2, groups=lists, l2=0.1).fit(A, Y)
     np.testing.assert_allclose(first.coef_, second.coef_, atol=1e-8)
     assert isinstance(RepeatedColumns(jaxht.design(A), jnp.arange(3)).shape, tuple)
+
+
+@pytest.mark.parametrize("solver", [jaxht.HTP(), jaxht.OMP()], ids=["HTP", "OMP"])
+def test_a_sparse_design_has_the_solution_of_the_array(solver):
+    """With a ridge also where the groups share a column."""
+    X = np.random.default_rng(0).normal(size=(50, 4))
+    y = X @ [1.0, 2, 0, -1]
+    overlap = LatentGroups.build([[0, 1], [1, 3], [2]], 4)
+    of_each = [
+        jaxht.solve(
+            jaxht.LeastSquares(overlap.design(jaxht.design(form(X))), y, 0.1),
+            jaxht.Groups(2, overlap.groups),
+            solver,
+        )
+        for form in (np.asarray, scipy.sparse.csr_array)
+    ]
+    np.testing.assert_allclose(of_each[0].value, of_each[1].value, rtol=1e-5)
+    np.testing.assert_allclose(of_each[0].x, of_each[1].x, atol=1e-4)

@@ -211,3 +211,36 @@ def test_a_fourier_transform_is_complex():
 def test_complex_parts_are_refused_by_name():
     with pytest.raises(ValueError, match="parts must be real"):
         jaxht.designs.hstack([np.ones((2, 2), np.complex64), np.ones((2, 1), np.float32)])
+
+
+FACTOR = 1.0
+
+
+def scaled_part(x):
+    return FACTOR * x[:2]
+
+
+def test_an_operator_is_compiled_with_what_its_product_refers_to(monkeypatch):
+    x = jnp.array([1.0, 2.0, 3.0])
+    y = jnp.array([3.0, 6.0])
+
+    def products():
+        A = jaxht.LinearOperator(scaled_part, (2, 3))
+        x_of_y = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(1), jaxht.HTP()).x
+        return (A @ x).tolist(), x_of_y.tolist()
+
+    assert products() == ([1, 2], [0, 6, 0])
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    assert products() == ([3, 6], [0, 2, 0])
+
+
+@pytest.mark.parametrize("d", [256, 65536])
+def test_nonuniform_transforms_of_long_signals(d):
+    """In single precision, for frequencies that are known."""
+    rng = np.random.default_rng(0)
+    frequencies = rng.uniform(0, 2 * np.pi, 20).astype(np.float32)
+    x = (rng.normal(size=d) + 1j * rng.normal(size=d)).astype(np.complex64)
+    angles = np.outer(frequencies.astype(float), np.arange(d))
+    expected = np.exp(-1j * angles) @ x / np.sqrt(20)
+    found = jaxht.operators.nonuniform_dft(d, jnp.asarray(frequencies)).matvec(x)
+    assert np.linalg.norm(found - expected) <= 2e-6 * np.linalg.norm(expected)

@@ -130,3 +130,14 @@ def test_no_swaps_of_an_empty_support():
     A, y = problem(0)
     found = optimality(LeastSquares(A, y), Sparse(0), np.zeros(A.shape[1]))
     assert found.swap_gain == -np.inf and found.stationarity == 0
+
+
+@pytest.mark.parametrize("bounds", [None, (0.0, 10.0)])
+def test_the_restricted_gradient_is_that_of_the_largest_groups(bounds):
+    """Whatever is kept, and whatever the bounds."""
+    f = LeastSquares(np.eye(6), np.array([0.1, 0, 3, 4, 1, 2]), mean=False)
+    first = np.arange(6) == 0
+    groups = jaxht.Groups(1, np.arange(6) // 2, keep=first, bounds=bounds)
+    assert optimality(f, groups, np.zeros(6), swaps=False).restricted_gradient == 5
+    entries = jaxht.Sparse(1, keep=first, bounds=bounds)
+    assert optimality(f, entries, np.zeros(6), swaps=False).restricted_gradient == 4

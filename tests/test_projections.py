@@ -139,3 +139,10 @@ def test_ball_in_half_precision_does_not_overflow(size, value):
 def test_ball_of_integers_is_refused():
     with pytest.raises(ValueError, match="v must be floating or complex"):
         l2_ball(jnp.array([3, 4]), 1.0)
+
+
+def test_any_number_of_entries_is_clipped():
+    x = jnp.arange(5.0)
+    for k, kept in ((np.uint32(2**32 - 1), 5), (np.int8(3), 3), (np.int32(-2), 0)):
+        found = hard_threshold(x, jnp.asarray(k))
+        np.testing.assert_array_equal(found, jnp.where(x >= 5 - kept, x, 0))

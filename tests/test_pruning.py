@@ -488,3 +488,37 @@ def test_singular_gram_matrices_without_damping():
     W = rng.normal(size=(8, 3)).astype("float32")
     pruned = pruning.prune_layer(W, X.T @ X, 12, method=pruning.SparseGPT(damping=0.0))
     assert np.all(np.isfinite(pruned.weights)) and np.isfinite(pruned.error)
+
+
+SCALE = 1.0
+
+
+def scaled_model(params, x):
+    return (SCALE * x) @ params
+
+
+def test_a_model_is_run_with_what_it_refers_to_now(monkeypatch):
+    x = jnp.eye(2)
+    np.testing.assert_array_equal(pruning.gram_matrices(scaled_model, x, [x])[""], np.eye(2))
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    np.testing.assert_array_equal(pruning.gram_matrices(scaled_model, x, [x])[""], 9 * np.eye(2))
+
+
+def test_budgets_keep_the_least_fraction_of_every_layer():
+    """Also where the numbers of weights, rounded up, are more than k of all."""
+    names = "abcdefghijkl"
+    rng = np.random.default_rng(0)
+    params = {name: jnp.asarray(rng.normal(size=(5, 5)), jnp.float32) for name in names}
+    x = jnp.asarray(rng.normal(size=(20, 5)), jnp.float32)
+
+    def model(params, x):
+        for name in names:
+            x = x @ params[name]
+        return x
+
+    found = pruning.budgets(
+        model, params, [x], 0.1, fractions=(0.1, 0.5), method=pruning.Magnitude()
+    )
+    assert set(found.values()) == {3}
+    pruned = pruning.prune_model(model, params, [x], found, method=pruning.Magnitude())
+    assert all(np.count_nonzero(weights) == 3 for weights in pruned.params.values())

@@ -399,3 +399,62 @@ def test_an_intercept_whose_best_value_is_zero(solver):
     assert np.flatnonzero(result.x).tolist() == [0, 1, 2]
     at_zero = jaxht.solve(f, jaxht.Sparse(1, keep=np.arange(6) == 0), solver)
     assert at_zero.succeeded and at_zero.value < 0.501  # CoSaMP prunes a refit on more
+
+
+@pytest.mark.parametrize("kept", ["column", "group"])
+def test_partial_thresholding_starts_with_the_best_items_beside_those_that_are_kept(kept):
+    """After the first refit, on an intercept alone, the support is that of HTP."""
+    B = np.random.default_rng(1).normal(size=(30, 12)).astype("float32")
+    B[:, 11] = 1
+    y = 5 + 3 * B[:, 8] + 2 * B[:, 9] - 1.5 * B[:, 10]
+    is_kept = np.arange(12) == 11
+    constraint = {
+        "column": jaxht.Sparse(4, keep=is_kept),
+        "group": jaxht.Groups(4, np.arange(12), keep=is_kept),
+    }[kept]
+
+    def supports(solver):
+        return jaxht.trace(
+            jaxht.LeastSquares(B, y),
+            constraint,
+            solver,
+            num_steps=3,
+            record=lambda carry: carry.state.search.support.mask,
+        )[1]
+
+    first, second, *_ = np.asarray(supports(jaxht.PHT(r=1)))
+    assert np.flatnonzero(first).tolist() == [11]
+    np.testing.assert_array_equal(second, supports(jaxht.HTP())[1])
+
+
+def test_partial_thresholding_fills_a_small_support_with_the_best_items():
+    """From x0 of one nonzero the support of four is that of HTP, not the first columns."""
+    B = np.random.default_rng(1).normal(size=(30, 12)).astype("float32")
+    y = 3 * B[:, 8] + 2 * B[:, 9] - 1.5 * B[:, 10] + B[:, 11]
+    x0 = np.where(np.arange(12) == 8, 3.0, 0).astype("float32")
+    ends = [
+        jaxht.solve(
+            jaxht.LeastSquares(B, y), jaxht.Sparse(4), solver, x0=x0, stop=jaxht.Stop(max_steps=1)
+        )
+        for solver in (jaxht.PHT(r=1), jaxht.HTP())
+    ]
+    np.testing.assert_array_equal(ends[0].support.mask, ends[1].support.mask)
+
+
+@pytest.mark.parametrize("constraint", ["Groups", "SparsePerGroup"])
+@pytest.mark.parametrize("solver", [jaxht.CoSaMP(), jaxht.ALPS()], ids=["CoSaMP", "ALPS"])
+def test_a_traced_k_above_k_max_counts_as_k_max(solver, constraint):
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(20, 12)).astype("float32")
+    y = A @ rng.normal(size=12).astype("float32")
+    labels = np.arange(12) // 2
+
+    @quick
+    def solution(k):
+        of = {
+            "Groups": lambda: jaxht.Groups(k, labels, k_max=2),
+            "SparsePerGroup": lambda: jaxht.SparsePerGroup(k, labels, 1, k_max=2),
+        }[constraint]()
+        return jaxht.solve(jaxht.LeastSquares(A, y), of, solver).x
+
+    np.testing.assert_array_equal(solution(5), solution(2))

@@ -1,6 +1,7 @@
 """Power iterations next to LAPACK's eigenvalues, of all vectors and of all supports."""
 
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -133,3 +134,14 @@ def test_the_largest_eigenvalue_of_a_correlation_matrix_of_two(dtype, correlatio
     np.testing.assert_allclose(
         quick(lambda b: largest_eigenvalue(lambda v: b * v, 1, B.dtype))(B[0, 0]), 1, rtol=1e-6
     )
+
+
+def test_numbers_of_another_precision_than_the_design():
+    with x64():
+        A = np.random.default_rng(0).normal(size=(9, 4)).astype("float32")
+        y = np.ones(9, "float32")
+        plain = jaxht.LeastSquares(A, y, 0.1)
+        for f in (jaxht.LeastSquares(A, y, np.array(0.1)), replace(plain, weights=np.ones(9))):
+            for number in (spectral.restricted_condition_number, spectral.restricted_smoothness):
+                assert number(f, 2).dtype == np.float32
+                np.testing.assert_allclose(number(f, 2), number(plain, 2), rtol=1e-5)

@@ -582,3 +582,13 @@ def test_targets_of_another_length():
     f = jaxht.LeastSquares(jaxht.stream(matrix()), np.ones(3, np.float32), mean=False)
     with pytest.raises(ValueError, match=r"y must have shape \(90,\)"):
         jaxht.solve(f, jaxht.Sparse(k), jaxht.IHT())
+
+
+def test_masks_and_sparse_matrices_are_refused():
+    masked = np.ma.array(np.ones((3, 2)), mask=np.arange(6).reshape(3, 2) == 0)
+    with pytest.raises(ValueError, match="source must be arrays without a mask"):
+        jaxht.stream(masked)
+    with pytest.raises(ValueError, match="pieces must be arrays without a mask"):
+        jaxht.stream(lambda: iter([masked]))
+    with pytest.raises(ValueError, match="source must be a dense array; got a sparse one"):
+        jaxht.stream(scipy.sparse.csr_array(np.eye(3)))

@@ -1,5 +1,6 @@
 """What the trials of a sweep draw and share, and the arguments that it takes."""
 
+import json
 import sys
 
 import jax
@@ -187,3 +188,17 @@ def test_missing_xarray(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ImportError, match=r"jax-hard-thresholding\[sweep\]"):
         sweep.run(bits, {"K": [1]}, num_trials=1)
+
+
+def test_results_with_any_attributes_are_exported(tmp_path):
+    def trial(key, cell):
+        return {"x": jnp.asarray(cell["a"], float)}
+
+    attributes = {"flag": True, "none": None, "table": {"a": 1}, "text": "b", "number": 2.0}
+    results = sweep.run(trial, {"a": [1.0]}, num_trials=1, attrs=attributes)
+    sweep.export(results, tmp_path / "x.nc")
+    with xarray.open_dataset(tmp_path / "x.nc") as read:
+        assert json.loads(read.attrs["flag"]) is True
+        assert json.loads(read.attrs["none"]) is None
+        assert json.loads(read.attrs["table"]) == {"a": 1}
+        assert (read.attrs["text"], read.attrs["number"]) == ("b", 2)

@@ -218,3 +218,38 @@ def test_threads_have_the_settings_of_the_caller():
     assert found == {("highest", "rbg")}
     plain = sweep.run(trial, {"p": [0, 1]}, num_trials=2)
     assert np.all(plain.number.values != of_caller.number.values)
+
+
+def test_a_change_that_acts_from_the_second_step_on_is_seen(tmp_path):
+    factor = 1.0
+
+    class Sum:
+        """``x = sum_i v_i`` of five v, each a factor times the one before."""
+
+        def draw(self, key, cell):
+            return jnp.asarray(cell["first"], float)
+
+        def start(self, case):
+            return 0 * case, case, jnp.zeros((), jnp.int32)
+
+        def running(self, carry):
+            return carry[2] < 5
+
+        def advance(self, case, carry):
+            x, v, count = carry
+            goes_on = count < 5
+            x = jnp.where(goes_on, x + v, x)
+            v = jnp.where(goes_on, v * factor, v)
+            return x, v, count + goes_on
+
+        def finish(self, case, carry):
+            return {"x": carry[0]}
+
+    trial = Sum()
+    axes = {"first": [1.0]}
+    store = tmp_path / "store"
+    assert sweep.run(trial, axes, num_trials=1, store=store).x.item() == 5
+    factor = 0.5
+    assert sweep.run(trial, axes, num_trials=1).x.item() == 1.9375
+    with pytest.raises(sweep.StoreError):
+        sweep.run(trial, axes, num_trials=2, store=store)

@@ -159,3 +159,16 @@ def test_budgets_compose_with_schedules():
     assert nonzeros(transforms.prune(params, transforms.uniform(params, 0.3))) == nonzeros(
         transforms.prune(params, 0.3)
     )
+
+
+def test_each_array_may_have_a_schedule():
+    params = {"w": jnp.arange(1.0, 11), "b": jnp.arange(1.0, 5)}
+    tx = transforms.hard_threshold({"w": transforms.one_shot(0.2, at=1), "b": 0.5})
+    state = tx.init(params)
+    counts = []
+    for _ in range(3):
+        updates, state = tx.update(jax.tree.map(jnp.zeros_like, params), state, params)
+        new = optax.apply_updates(params, updates)
+        counts.append({name: np.count_nonzero(leaf) for name, leaf in new.items()})
+    assert counts[0] == {"w": 10, "b": 2}
+    assert counts[-1] == {"w": 2, "b": 2}

@@ -179,3 +179,15 @@ def test_folds_with_keys(data):
         ks=[1, 2],
     )
     np.testing.assert_allclose(found.losses, want.losses)
+
+
+def test_folds_of_different_lengths_are_refused():
+    A = np.eye(4)
+
+    def split(fold):
+        train, held_out = fold
+        return LeastSquares(A, A[0], weights=train), LeastSquares(A, A[0], weights=held_out)
+
+    folds = np.ones((2, 4)), np.ones((3, 4))
+    with pytest.raises(ValueError, match=r"of one length; got \[2, 3\]"):
+        jaxht.cross_validate(split, folds, Sparse(2), OMP(), ks=range(3))

@@ -194,3 +194,90 @@ def test_dual_solvers_close_the_gap(solver):
     stop = jaxht.Stop(gap_rtol=1e-3)
     result = jaxht.solve(f, Sparse(K), solver, key=jax.random.key(0), stop=stop)
     assert result.reason == "GAP_CLOSED"
+
+
+GLMS = [kind for kind in TARGETS if kind is not jaxht.LeastSquares]
+
+
+@pytest.mark.parametrize("kind", GLMS, ids=lambda kind: kind.__name__)
+def test_derivatives_in_reverse_mode(kind):
+    """Of NaN as target they are those of any number in its place."""
+
+    def derivative(absent):
+        y = TARGETS[kind].copy()
+        y[ABSENT] = absent
+
+        def value(l2):
+            f = kind(A, y, l2, weights=WEIGHTS)
+            return jaxht.solve(f, Sparse(K), jaxht.HTP(), stop=jaxht.Stop(max_steps=20)).value
+
+        return quick(jax.grad(value))(0.1)
+
+    with precision("float64"):
+        np.testing.assert_allclose(derivative(np.nan), derivative(1.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("adjoint", ["implicit", "checkpointed"])
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_derivatives_by_a_weight_of_0(kind, adjoint):
+    design = A if kind == "real" else A + 1j * A[::-1]
+    y = TARGETS[jaxht.LeastSquares] + (0 if kind == "real" else 1j)
+
+    def total(weights):
+        f = jaxht.LeastSquares(design, y, 0.1, weights=weights)
+        stop = jaxht.Stop(max_steps=5)
+        x = jaxht.solve(f, Sparse(K), jaxht.HTP(), adjoint=adjoint, stop=stop).x
+        return jnp.sum(x.real)
+
+    with precision("float64"):
+        h = 1e-6
+        first = jnp.zeros(N).at[ABSENT[0]].set(h)
+        difference = (total(WEIGHTS + first) - total(jnp.asarray(WEIGHTS))) / h
+        assert abs(difference) > 1e-4
+        derivatives = jax.grad(total)(jnp.asarray(WEIGHTS))
+        np.testing.assert_allclose(derivatives[ABSENT[0]], difference, rtol=1e-4)
+        assert np.all(np.isfinite(derivatives))
+
+
+def test_refits_are_differentiable_by_a_weight_of_0():
+    support = jaxht.Support(np.arange(D) < K, k_max=K)
+
+    def total(weights):
+        f = jaxht.LeastSquares(A, TARGETS[jaxht.LeastSquares], 0.1, weights=weights).prepare()
+        return jnp.sum(jaxht.extend.refit(f, support, jnp.zeros(D)).x)
+
+    with precision("float64"):
+        h = 1e-6
+        weights = jnp.asarray(WEIGHTS)
+        difference = (total(weights.at[ABSENT[0]].set(h)) - total(weights)) / h
+        for derivative in (jax.grad(total), jax.jacfwd(total)):
+            np.testing.assert_allclose(derivative(weights)[ABSENT[0]], difference, rtol=1e-4)
+
+
+CRITERIA_KINDS = [jaxht.LeastSquares, jaxht.Logistic, jaxht.Poisson, jaxht.Gamma]
+
+
+@pytest.mark.parametrize("absent", ["target", "prediction"])
+@pytest.mark.parametrize("kind", CRITERIA_KINDS, ids=lambda kind: kind.__name__)
+def test_criteria_are_those_of_the_other_samples(kind, absent):
+    design = A.copy()
+    y = TARGETS[kind].copy()
+    x = np.where(np.arange(D) < 2, [1.0, -1.0] + [0] * (D - 2), 0)
+    if absent == "target":
+        y[ABSENT] = np.nan
+    else:
+        design[ABSENT] = -2000 * np.sign(x)  # exp(-A x) and exp(A x) overflow or vanish
+    present = WEIGHTS > 0
+    with precision("float64"):
+        whole = jaxht.criteria.bic(kind(design, y, weights=WEIGHTS), x)
+        part = jaxht.criteria.bic(kind(design[present], y[present]), x)
+    np.testing.assert_allclose(whole, part, rtol=1e-12)
+
+
+def test_moments_of_a_padded_batch():
+    moments = jaxht.Moments.zero(2).add(
+        np.array([[1.0, 2.0], [np.nan, np.inf]]), np.array([1, np.nan]), np.array([1.0, 0.0])
+    )
+    np.testing.assert_array_equal(moments.gram, [[1, 2], [2, 4]])
+    np.testing.assert_array_equal(moments.products, [1, 2])
+    assert moments.squares == 1

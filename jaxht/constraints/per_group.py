@@ -101,7 +101,7 @@ class SparsePerGroup(Sparse):
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, of each group at most as many
         times N_g as ``size`` is times k, rounded up."""
-        times = -(-size // jnp.maximum(self.k, 1))
+        times = -(-size // jnp.maximum(self.limit, 1))
         feasible = self.feasible_direction(direction)
         return self._select(rankable(feasible), size, size_max, times)
 

@@ -171,7 +171,8 @@ def standardize(
         A :class:`jaxht.designs.Standardized`: its ``design`` for objectives, ``mean`` (0 where
         columns are not centred) and ``scale`` (1 for columns of variance 0). A sparse matrix stays
         sparse, an operator a product and genotypes packed, centred as ``A - 1 mean'``, a matrix of
-        rank 1 that is never formed. Missing calls, which count as the mean, are then 0.
+        rank 1 that is never formed. Missing calls, which count as the mean of the others without
+        weights, are then 0 where there are none.
 
     Raises:
         ValueError: if A is none of these or complex, for weights of a wrong shape or that are
@@ -216,8 +217,8 @@ def standardize(
 def _standardize_parts(
     A: Stacked, with_mean: bool | Array, with_std: bool, weights: Array | None
 ) -> Standardized:
-    if isinstance(with_mean, bool):
-        masks: list[Any] = [with_mean] * len(A.parts)
+    if isinstance(with_mean, bool | np.bool_):
+        masks: list[Any] = [bool(with_mean)] * len(A.parts)
     else:
         masks = A.split(jnp.asarray(with_mean))
     parts = [

@@ -13,6 +13,7 @@ from jaxht._checks import check_array
 from jaxht._dataclass import HOST_NUMBERS, cast_numbers, mixed, pytree, static
 from jaxht._programs import bounded_jit
 from jaxht._repr import describe
+from jaxht._snapshot import Snapshot
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import algebra
 from jaxht.designs.protocol import Design
@@ -84,6 +85,9 @@ class LinearOperator(Design):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", jnp.result_type(self.dtype))
+        object.__setattr__(self, "product", Snapshot.take(self.product))
+        if self.adjoint is not None:
+            object.__setattr__(self, "adjoint", Snapshot.take(self.adjoint))
         if self.check:
             object.__setattr__(
                 self, "check", False

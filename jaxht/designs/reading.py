@@ -225,10 +225,18 @@ class PieceRows:
 
 
 def _as_array(piece: Any) -> np.ndarray:
+    _check_no_mask("pieces", piece)
     array = np.asarray(piece.toarray() if hasattr(piece, "toarray") else piece)  # of scipy.sparse
     if array.ndim != 2:
         raise ValueError(f"pieces must have shape (rows, d); got {array.shape}")
     return array
+
+
+def _check_no_mask(name: str, value: Any) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} must be arrays without a mask, which would be lost: fill it first"
+        )
 
 
 def find_source(source: Any, shape: tuple[int, int] | None, dtype: Any) -> Source:
@@ -244,6 +252,12 @@ def find_source(source: Any, shape: tuple[int, int] | None, dtype: Any) -> Sourc
         source = np.load(source, mmap_mode="r")
     if callable(source) and not hasattr(source, "shape"):
         return PieceRows(source, shape, dtype)
+    _check_no_mask("source", source)
+    if hasattr(source, "tocsr"):
+        raise ValueError(
+            "source must be a dense array; got a sparse one: pass it to jaxht.design, or "
+            "lambda: iter([source])"
+        )
     if not all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__")):
         raise ValueError(
             "source must be an array (n, d), a path, or a function that returns a new iterator over chunks of rows; "

@@ -55,8 +55,13 @@ class RepeatedColumns(Design):
 
     def columns(self, indices: Array) -> Array:
         """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is p."""
-        of_base = self.indices.at[indices].get(mode="fill", fill_value=self.base.shape[1])
-        return self.base.columns(of_base)
+        padding = self.base.shape[1]
+        of_base = self.indices.at[indices].get(mode="fill", fill_value=padding)
+        # Copies of one column are asked for once, as sparse designs require.
+        distinct, place = jnp.unique(
+            of_base, return_inverse=True, size=of_base.size, fill_value=padding
+        )
+        return self.base.columns(distinct)[place.reshape(of_base.shape)]
 
     def rows(self, indices: Array) -> "RepeatedColumns":
         """The rows at ``indices`` (b,), as a design (b, p); 0 where an index is n."""

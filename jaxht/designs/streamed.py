@@ -235,7 +235,8 @@ def stream(
             without arguments that returns a new iterator over chunks of rows, of any lengths,
             arrays or matrices of scipy.sparse.
         shape: (n, d) of a source that is a function; None: found by a pass over its chunks.
-        dtype: float32 or float64; None: that of the data, the default float for integers.
+        dtype: float32 or float64; None: that of the data, the default float for
+            integers; of a function whose shape is given, that of the first chunk.
         chunk_bytes: an int, the maximum size of the chunks that are read; chunks of Zarr and h5py
             arrays consist of whole chunks of the array, where at least one fits. None: 1 MB on
             CPUs, which fits in caches, and 16 MB elsewhere; increased, up to 64 MB, to hold 16 rows

@@ -2,6 +2,7 @@
 and of derivatives."""
 
 import functools
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import jax
@@ -264,8 +265,9 @@ def _optimality(
     free = constraint
     if constraint.selects_entries:
         free = Sparse(constraint.k, constraint.k_max)
-    elif constraint.bounds is not None:
-        free = replace(constraint, bounds=None)
+    elif constraint.selects_items:
+        names = {each.name for each in fields(constraint)} & {"keep", "bounds"}
+        free = replace(constraint, **dict.fromkeys(names))
     found = Optimality(
         stationarity=jnp.linalg.norm(constraint.support_of(x).restrict(gradient)),
         restricted_gradient=jnp.linalg.norm(free.project(gradient)[0]),

@@ -161,6 +161,7 @@ def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
         >>> round(float(jaxht.spectral.restricted_smoothness(f, 1)), 3)
         4.0
     """
+    objective = objective.prepare()
     diagonal = _diagonal(objective)
     return largest_sparse_eigenvalue(objective.majorant(), diagonal, s, dtype=objective.dtype)
 
@@ -192,6 +193,7 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
         >>> round(float(jaxht.spectral.restricted_condition_number(f, 1)), 2)
         4.0
     """
+    objective = objective.prepare()
     zero = jnp.zeros(objective.shape, objective.dtype)
     x = zero if x is None else cast_point(x, objective)
     product = objective.hessian(x, objective.predict(x))

@@ -64,7 +64,10 @@ def clip_count(k: Numeric, total: int) -> Count:
     if isinstance(k, int | np.integer):
         return to_digits(min(max(int(k), 0), total), is_wide(total))
     if not is_wide(total):
-        return (jnp.clip(jnp.asarray(k, jnp.int32), 0, total),)
+        k = jnp.asarray(k)
+        is_narrow = k.dtype.itemsize < 4  # which total may exceed
+        k = k.astype(jnp.int32) if is_narrow else jnp.clip(k, 0, total)
+        return (jnp.clip(k.astype(jnp.int32), 0, total),)
     high, low = divmod(jnp.maximum(jnp.asarray(k), 0), BASE)
     count = high.astype(jnp.int32), low.astype(jnp.int32)
     most = to_digits(total, True)

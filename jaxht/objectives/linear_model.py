@@ -176,7 +176,7 @@ class LinearModel(SumOverSamples):
         if model.loss.has_unit:
             _check_unit(model.y, dtype)
         model.loss.check(_present_targets(model))
-        return cast_numbers(model, dtype)
+        return _fill_absent(cast_numbers(model, dtype))
 
     def has_valid_numbers(self) -> Array:
         """Whether no weight and no ridge is negative."""
@@ -561,6 +561,21 @@ def _present_targets(model: LinearModel) -> Any:
     if weights is None or y is None or np.shape(weights) != np.shape(y)[:1]:
         return model.y
     return y[weights > 0]
+
+
+def _fill_absent(model: Model) -> Model:
+    """The model with a target of 1, which every loss takes, where one of weight 0 is not finite: in
+    reverse mode its loss has a derivative of 0 times NaN."""
+    y, weights = model.y, model.weights
+    is_described = isinstance(weights, jax.ShapeDtypeStruct) or isinstance(y, jax.ShapeDtypeStruct)
+    if weights is None or is_described or not jnp.issubdtype(y.dtype, jnp.inexact):
+        return model
+    known = known_values(weights)
+    if known is not None and np.all(known > 0):
+        return model
+    xp = jnp if known is None or isinstance(y, jax.Array) else np
+    is_absent = _as_column(weights == 0, np.ndim(y)) & ~xp.isfinite(y)
+    return replace(model, y=xp.where(is_absent, y.dtype.type(1), y))
 
 
 class WeightedGram(SymmetricOperator):

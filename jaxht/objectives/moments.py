@@ -334,6 +334,7 @@ class Moments:
             weights = jnp.asarray(weights, dtype)
             weighted_A = _times_rows(A, weights)
             weighted_y = _times_rows(y, weights)
+            A = jnp.where(weighted_A == 0, 0, A)
             y = jnp.where(weighted_y == 0, 0, y)
             total = jnp.sum(weights)
         terms = (

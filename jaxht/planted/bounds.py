@@ -198,6 +198,12 @@ def cosamp_rip(
     return jnp.sqrt(2 / (9 + root))
 
 
+def htsvrg_divisor(L: Numeric, alpha: Numeric, eta: Numeric, nu: Numeric) -> Array:
+    """The divisor D of :func:`htsvrg_rate`."""
+    gain = nu * eta * alpha * (1 - 2 * eta * L)
+    return gain - jnp.maximum(0, nu * (1 - eta * alpha) - 1)
+
+
 @promotes
 def htsvrg_rate(L: Numeric, alpha: Numeric, eta: Numeric, m: Numeric, nu: Numeric) -> Array:
     """Factor beta by which a stage of HT-SVRG contracts the expected objective gap.
@@ -224,8 +230,7 @@ def htsvrg_rate(L: Numeric, alpha: Numeric, eta: Numeric, m: Numeric, nu: Numeri
         >>> round(float(bounds.htsvrg_rate(2.0, 0.5, 0.06, 400, 1.02)), 4)
         0.4233
     """
-    gain = nu * eta * alpha * (1 - 2 * eta * L)
-    D = gain - jnp.maximum(0, nu * (1 - eta * alpha) - 1)
+    D = htsvrg_divisor(L, alpha, eta, nu)
     is_short_step = 4 * eta * L < 1
     is_valid_expansion = (nu >= 1) & (nu * (4 * L - alpha) < 4 * L)
     holds = is_short_step & is_valid_expansion & (D > 0)

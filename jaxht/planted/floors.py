@@ -7,14 +7,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxht._typing import Numeric
-from jaxht.planted.bounds import GraHTPPair, expansion, gradient_factor, htsvrg_rate, promotes
+from jaxht.planted.bounds import (
+    GraHTPPair,
+    expansion,
+    gradient_factor,
+    htsvrg_divisor,
+    htsvrg_rate,
+    promotes,
+)
 from jaxht.planted.division import divide_where
-
-
-def _htsvrg_divisor(L: Numeric, alpha: Numeric, eta: Numeric, nu: Numeric) -> Array:
-    """The divisor D of `htsvrg_rate`."""
-    gain = nu * eta * alpha * (1 - 2 * eta * L)
-    return gain - jnp.maximum(0, nu * (1 - eta * alpha) - 1)
 
 
 @promotes
@@ -38,7 +39,7 @@ def htsvrg_updates(L: Numeric, alpha: Numeric, eta: Numeric, nu: Numeric) -> Arr
         62.745
     """
     variance = 2 * nu * eta**2 * alpha * L
-    room = _htsvrg_divisor(L, alpha, eta, nu) - variance
+    room = htsvrg_divisor(L, alpha, eta, nu) - variance
     holds = (eta > 0) & (4 * eta * L < 1) & (nu >= 1) & (room > 0)
     return divide_where(holds, 1, room, jnp.inf)
 
@@ -82,7 +83,7 @@ def htsvrg_floor(
     drift = 16 * nu * eta**2 * L * m + 4 * (1 + growth * m) / alpha
     noise = 4 * nu * eta**2 * m
     Q = drift * radius * gradient + noise * gradient**2
-    D = _htsvrg_divisor(L, alpha, eta, nu)
+    D = htsvrg_divisor(L, alpha, eta, nu)
     return divide_where(beta < 1, alpha * Q, 2 * D * (1 - beta) * m, jnp.inf)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxht._checks import check_kind
 from jaxht._programs import bounded_jit
+from jaxht._snapshot import Snapshot
 from jaxht._typing import Array, ArrayTree
 from jaxht.pruning.inputs import (
     from_matrix,
@@ -58,7 +59,8 @@ def budgets(
 
     Returns:
         How many weights each layer keeps, by its name: the ``k`` of
-        :func:`jaxht.pruning.prune_model` in the scope "leaf".
+        :func:`jaxht.pruning.prune_model` in the scope "leaf". They sum up to k, or where that is less
+        to the least fractions, rounded.
 
     Raises:
         ValueError: for another loss, fractions that do not increase, and a k that is not between
@@ -78,6 +80,7 @@ def budgets(
     """
     fractions = [float(fraction) for fraction in fractions]
     _check(k, loss, fractions)
+    apply = Snapshot.take(apply)
     batches = list_batches(batches)
     check_kind(method=method)
     axes = layer_axes(apply, params, batches[0])
@@ -148,7 +151,7 @@ def _largest_convex(sizes: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, 
 def _divide(curves: dict[str, tuple[np.ndarray, np.ndarray]], total: int) -> dict[str, int]:
     """Give what is left of the total to the pieces of steepest descent."""
     counts = {name: int(sizes[0]) for name, (sizes, _) in curves.items()}
-    left = total - sum(counts.values())
+    left = max(0, total - sum(counts.values()))
     pieces = []
     for name, (sizes, losses) in curves.items():
         slopes = np.diff(losses) / np.diff(sizes)

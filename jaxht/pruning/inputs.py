@@ -12,6 +12,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from jaxht._programs import bounded_jit
+from jaxht._snapshot import Snapshot
 from jaxht._typing import Array, ArrayTree, Leaf
 from jaxht.objectives.moments import Moments
 
@@ -160,6 +161,7 @@ def _sum_up(
     names: tuple[str, ...] | None,
 ) -> dict[str, Array]:
     """The Gram matrices of some layers, or of all, for None."""
+    apply = Snapshot.take(apply)
     sums: dict[str, Moments] = {}
     for batch in batches:
         args = arguments(batch)

@@ -209,6 +209,9 @@ def cross_validate(
             f"folds must be arrays with the folds along their first axes, such as jaxht.folds(...); "
             f"got {describe(folds)}"
         )
+    lengths = {jnp.shape(leaf)[0] for leaf in jax.tree.leaves(folds)}
+    if len(lengths) > 1:
+        raise ValueError(f"arrays of folds must be of one length; got {sorted(lengths)}")
     found = _validate_padded(split, folds, constraint, solver, ks, key, stop)
     if found is not None:
         return found

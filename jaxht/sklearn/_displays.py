@@ -216,7 +216,8 @@ class SelectionDisplay:
             X, y, sample_weight, offset, num_pairs=num_pairs, random_state=random_state
         )
         validate_data(model, X, skip_check_array=True)  # the names
-        own = len(found.frequencies) == model.n_features_in_
+        has_features = model.groups is None or model.per_group is not None
+        own = has_features and len(found.frequencies) == model.n_features_in_
         names = getattr(model, "feature_names_in_", None) if own else None
         expected_false = float(found.expected_false(threshold))
         return cls(

@@ -234,7 +234,7 @@ class SparseEstimator(DataclassEstimator):
                 d=problem.items.number,
             )
             value = self.k(candidate)
-            if np.ndim(value) or not np.isreal(value):
+            if value is None or np.ndim(value) or not np.isreal(value):
                 raise ValueError(
                     f"k must return a number, the least for the k to choose; got {value!r} for "
                     f"{candidate}"

@@ -202,14 +202,17 @@ class LinearEstimator(SparseEstimator):
         """The weights of the samples, in the dtype of X."""
         return check_weights(sample_weight, X)
 
-    def _pose(self, samples: Samples, num_padding: int, splits: Any) -> LinearFit:
-        """The problem of these samples, and of the folds whose weights are in ``splits``."""
+    def _pose(
+        self, samples: Samples, num_padding: int, splits: Any, *, resamples: bool = False
+    ) -> LinearFit:
+        """The problem of these samples, and of the folds whose weights are in ``splits``. Where it
+        ``resamples`` or weighs entries, the intercept is the coefficient of a column of ones."""
         if not self.l2 >= 0:
             raise ValueError(f"l2 must be at least 0; got {self.l2}")
         num_ones = self._num_ones
         weighs_entries = samples.weights.ndim == 2
-        if weighs_entries and self.fit_intercept:
-            num_ones = 1  # the means of a column differ from output to output
+        if (weighs_entries or resamples) and self.fit_intercept:
+            num_ones = 1  # means differ from output to output, or from sample to sample
         d = samples.X.shape[1]
         outputs = self._outputs(samples.target)
         items = self._find_items((d, *outputs))
@@ -436,7 +439,7 @@ class L0Model(LinearEstimator):
             labels = read_labels("sample_groups", sample_groups, samples.X)
             groups = np.unique(labels, return_inverse=True)[1].astype(np.int32)
         with default_precision(samples.X.dtype == np.float64):
-            problem = self._pose(samples, 0, None)
+            problem = self._pose(samples, 0, None, resamples=True)
             k: Any = self._read_k(problem.items, criteria=())
             constraint = self._constraint(problem, k)
             solver = self.solver

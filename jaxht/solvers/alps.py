@@ -240,5 +240,5 @@ class ALPS(ExtrapolatedThresholding):
     def active(self, constraint: SelectionConstraint, support: Support, g: Array) -> Support:
         """supp(v), and the k largest entries of the gradient outside."""
         outside = jnp.where(support.mask, 0, g)
-        entering = constraint.top_k(-outside, constraint.k, constraint.k_max)
+        entering = constraint.top_k(-outside, constraint.limit, constraint.k_max)
         return support.union(entering)

@@ -125,7 +125,7 @@ class MergingPursuit(Solver):
         """The top coordinates (or groups) of the gradient at x, and the support of x."""
         k_max = None if constraint.k_max is None else self.expand * constraint.k_max
         descent = -objective.gradient(iterate.x, iterate.pred)
-        top = constraint.top_k(descent, self.expand * constraint.k, k_max)
+        top = constraint.top_k(descent, self.expand * constraint.limit, k_max)
         return top.union(constraint.support_of(iterate.x))
 
 

@@ -24,6 +24,7 @@ from jaxht.solvers.pursuit import (
     NesterovPoint,
     pursuit_step_size,
 )
+from jaxht.solvers.selection import is_full
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import RefitStatus, refit, subproblem
@@ -221,8 +222,8 @@ class PHT(Solver):
         S^+ = supp(z_J, k), \qquad x^+ = \arg\min \{ f(x) : supp(x) \subseteq S^+ \}
 
     With r = k it is HTP. With r = 1 it is orthogonal matching pursuit with replacement, which swaps
-    where ``eta |grad_i f(x)| > |x_j|``. At x0 = 0 the first support is that of HTP. It ends as
-    :class:`HTP` does.
+    where ``eta |grad_i f(x)| > |x_j|``. While S has fewer than k coordinates, as at x0 = 0, the next
+    support is that of HTP. It ends as :class:`HTP` does.
 
     It selects by magnitude: standardise columns of different units first,
     :func:`jaxht.standardize`.
@@ -264,8 +265,8 @@ class PHT(Solver):
         """The first support, from x0."""
         check_selection(constraint, exchanges=True)
         iterate = evaluate(objective, x0)
-        S = constraint.project(x0)[1].mask
-        first = self._gradient_step(objective, constraint, iterate, S, jnp.all(x0 == 0))
+        S = constraint.support_of(x0).mask
+        first = self._gradient_step(objective, constraint, iterate, S)
         search, info = start_search(self, objective, first)
         return iterate, PHTState(search), info
 
@@ -280,7 +281,7 @@ class PHT(Solver):
         found = refit(objective, state.search.support, iterate.x)  # x+
         new, search = state.search.accept(evaluate(objective, found), iterate)
         S = cast(Support, search.accepted).mask
-        onwards = self._gradient_step(objective, constraint, new, S, jnp.array(False))
+        onwards = self._gradient_step(objective, constraint, new, S)
         search, info = search.update(onwards)
         return new, PHTState(search), replace(info, refit_status=found.status)
 
@@ -290,13 +291,13 @@ class PHT(Solver):
         constraint: SelectionConstraint,
         iterate: Iterate,
         S: Array,
-        everything: Array,
     ) -> GradientStep:
-        """Gradient steps to J; where ``everything`` is True, all coordinates may enter."""
+        """Gradient steps to J; all coordinates where S has room for more items."""
         gradient = objective.gradient(iterate.x, iterate.pred)
         # Off S, where x = 0, the order of |z_i| is that of |g_i|, whatever the step size.
         entering = constraint.top_k(jnp.where(S, 0, -gradient), self.r, None).mask
-        J = S | entering | everything
+        has_room = ~is_full(constraint, constraint.active(S))
+        J = S | entering | has_room
         scale = step_scale(self, objective, iterate.pred)
         return GradientStep(
             constraint=constraint,

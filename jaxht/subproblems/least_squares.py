@@ -15,7 +15,6 @@ from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import cholesky_solver
 from jaxht.linalg.platform import has_gpu
 from jaxht.linalg.products import apply_weights, square_norm
-from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.column_lanes import solve_on_columns
 from jaxht.subproblems.columns import ColumnProblem
@@ -53,13 +52,7 @@ class LeastSquaresProblem(ColumnProblem):
         if A.dense_array is None or f.weights is not None:
             A = Dense(A.columns(indices).T)
             columns = lax.iota(jnp.int32, indices.size)
-        if f.weights is None:
-            w, pred = least_squares_on_columns(A, f.target, penalty, columns)
-        else:
-            weighted = Dense(_weight_by_root(f, A.array.T).T)
-            target = _weight_by_root(f, f.target)
-            w, _ = least_squares_on_columns(weighted, target, penalty, columns)
-            pred = matmul(w, A.columns(columns))
+        w, pred = least_squares_on_columns(A, f.target, penalty, columns, f.weights)
         x = support.scatter(w, indices)
         return Refit(x, pred, RefitStatus.of(True))
 
@@ -111,12 +104,12 @@ class LeastSquaresProblem(ColumnProblem):
         A = f.design
         indices = support.require_indices()
         penalty = ridge_per_sample(f, f.shape)
-        columns = _weight_by_root(f, A.columns(indices))
+        columns = _weight_by_root(f.weights, A.columns(indices))
         Q = _orthonormalise(columns, support.gather(penalty, indices))
-        b = _weight_by_root(f, f.target)
+        b = _weight_by_root(f.weights, f.target)
         residual = b - matmul(conj_matmul(Q, b), Q)
         rows = jnp.concatenate([Q, residual[None]])
-        rows = _weight_by_root(f, rows)
+        rows = _weight_by_root(f.weights, rows)
         products = A.rmatvec(rows.T)
         overlaps = products[:, :-1]
         norms = A.column_norms() ** 2 if f.weights is None else A.squared(f.weights)
@@ -128,9 +121,8 @@ class LeastSquaresProblem(ColumnProblem):
         return f.normalise(gains)
 
 
-def _weight_by_root(objective: LinearModel, v: Array) -> Array:
+def _weight_by_root(weights: Array | None, v: Array) -> Array:
     """``S^(1/2) v``, for v (n,) or (k, n)."""
-    weights = objective.weights
     return v if weights is None else apply_weights(jnp.sqrt(weights), v)
 
 
@@ -149,10 +141,10 @@ def _move_along_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def least_squares_on_columns(
-    A: Dense, y: Array, penalty: Array, indices: Array
+    A: Dense, y: Array, penalty: Array, indices: Array, weights: Array | None = None
 ) -> tuple[Array, Array]:
-    """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for B = A_F, tall, wide or
-    rank-deficient.
+    """Minimise ``1/2 sum_i s_i (B w - y)_i^2 + 1/2 sum_j penalty_j w_j^2`` for B = A_F, tall, wide
+    or rank-deficient.
 
     Many lanes are computed at once, see :mod:`jaxht.subproblems.column_lanes`.
 
@@ -161,34 +153,51 @@ def least_squares_on_columns(
         y: (n,).
         penalty: (k,), >= 0.
         indices: F, int32 (k,); d is padding and gets w = 0.
+        weights: s, (n,), >= 0; None for ones.
 
     Returns:
         w (k,) and B w (n,), differentiable in forward and reverse mode.
     """
-    w, residual = solve_on_columns(A, y, penalty, indices)
-    return w, y - residual
+    if weights is None:
+        w, residual = solve_on_columns(A, y, penalty, indices)
+        return w, y - residual
+    w, _ = solve_on_columns(_weigh(A, weights), _weight_by_root(weights, y), penalty, indices)
+    return w, matmul(w, A.columns(indices))
 
 
 @least_squares_on_columns.defjvp
 def _least_squares_on_columns_jvp(primals: tuple, tangents: tuple) -> tuple:
-    """Differentiate the normal equations ``B'(y - B w) = penalty w``, with one refinement of their
-    solution."""
-    A, y, penalty, indices = primals
-    A_dot, y_dot, penalty_dot, _ = tangents
+    """Differentiate the normal equations ``B' S (y - B w) = penalty w``, with one refinement of
+    their solution. The root of S has no derivative where a weight is 0."""
+    A, y, penalty, indices, weights = primals
+    A_dot, y_dot, penalty_dot, _, weights_dot = tangents
     w, pred = least_squares_on_columns(*primals)
+
+    def weigh(v):
+        return v if weights is None else weights * v
+
     columns_dot = A_dot.columns(indices)
-    columns, gram = A.columns_and_gram(indices)
+    columns = A.columns(indices)
+    gram = _weigh(A, weights).columns_and_gram(indices)[1]
     precondition = cholesky_solver(gram, penalty)
-    residual_dot = y_dot - matmul(w, columns_dot)
-    b_dot = conj_matmul(columns_dot, y - pred)
-    b_dot += conj_matmul(columns, residual_dot)
+    residual = y - pred
+    force_dot = weigh(y_dot - matmul(w, columns_dot))
+    if weights is not None:
+        force_dot += weights_dot * residual
+    b_dot = conj_matmul(columns_dot, weigh(residual))
+    b_dot += conj_matmul(columns, force_dot)
     b_dot -= penalty_dot * w
     w_dot = precondition(b_dot)
-    of_w_dot = matmul(w_dot, columns)
+    of_w_dot = weigh(matmul(w_dot, columns))
     rest = b_dot - conj_matmul(columns, of_w_dot)
     w_dot += precondition(rest - penalty * w_dot)
     pred_dot = matmul(w_dot, columns) + matmul(w, columns_dot)
     return (w, pred), (w_dot, pred_dot)
+
+
+def _weigh(A: Dense, weights: Array | None) -> Dense:
+    """``S^(1/2) A``."""
+    return A if weights is None else Dense(_weight_by_root(weights, A.array.T).T)
 
 
 def _orthonormalise(columns: Array, penalty: Array) -> Array:

@@ -119,8 +119,10 @@ class Program:
 
         def run_once(inputs):
             case = self._draw(inputs, inputs.own, inputs.trials[0])
-            carry = self._run.advance(case, self._run.start(case))
-            return self._run.running(carry), dict(self._run.finish(case, carry))
+            start = self._run.start(case)
+            carry = self._run.advance(case, start)
+            # The carries as well: what only later steps read is a part of the trial.
+            return start, carry, self._run.running(carry), dict(self._run.finish(case, carry))
 
         text = jax.jit(run_once).lower(self.inputs).as_text()
         return _Trace(

@@ -453,6 +453,13 @@ def export(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> None:
         ['x.nc']
     """
     ending = Path(path).suffix
+    # What NetCDF has no attributes of.
+    texts = {
+        name: json.dumps(value)
+        for name, value in dataset.attrs.items()
+        if value is None or isinstance(value, bool | dict)
+    }
+    dataset = dataset.assign_attrs(texts)
     if ending == ".nc":
         numbers = [
             name for name, values in dataset.data_vars.items() if values.dtype.kind in "biuf"

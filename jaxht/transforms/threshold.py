@@ -118,7 +118,8 @@ def hard_threshold(
         q = optax.apply_updates(params, updates)
 
         def select() -> ArrayTree:
-            return find_support(q, evaluate_schedule(k, step), scope)
+            each = jax.tree.map(lambda number: evaluate_schedule(number, step), k)
+            return find_support(q, each, scope)
 
         support = None
         is_due = (step + 1) % every == 0
@@ -219,8 +220,8 @@ def straight_through(
 
 
 def _drop(p: Array, u: Array) -> Array:
-    """``p + u`` for u that are 0 or -p, also where p is infinite."""
-    return jnp.where(u == 0, p, jnp.zeros((), jnp.result_type(p)))
+    """``p + u`` for u that are 0 or -p, also where p is infinite; 0 where XLA takes p as 0."""
+    return jnp.where((u == 0) & (p != 0), p, jnp.zeros((), jnp.result_type(p)))
 
 
 @jax.custom_jvp

@@ -7,6 +7,11 @@ from jaxht._loops import fori_loop
 from jaxht._typing import Array
 
 
+def weighted_sum(weights: Array, v: Array) -> Array:
+    """``sum_i s_i v_i`` of those of positive weight: of others v may be infinite or NaN."""
+    return jnp.sum(jnp.where(weights > 0, weights * v, 0))
+
+
 def gaussian_deviance(squares: Array, weights: Array) -> Array:
     """``N log(RSS / N)`` of squared residuals, N the number of all targets, for weights (n,) or one
     for each target."""
@@ -14,7 +19,7 @@ def gaussian_deviance(squares: Array, weights: Array) -> Array:
     outputs = squares.reshape(num_samples, -1)
     weights = jnp.broadcast_to(weights.reshape(num_samples, -1), outputs.shape)
     num_targets = jnp.sum(weights)
-    total = jnp.sum(jnp.where(weights > 0, weights * outputs, 0))
+    total = weighted_sum(weights, outputs)
     return num_targets * jnp.log(total / num_targets)
 
 
@@ -29,7 +34,7 @@ def gamma_deviance(log_ratios: Array, weights: Array) -> Array:
     2002 has the start).
     """
     n = jnp.sum(weights)
-    D = jnp.sum(weights * (jnp.expm1(log_ratios) - log_ratios)) / n
+    D = weighted_sum(weights, jnp.expm1(log_ratios) - log_ratios) / n
 
     def improve(_, nu):
         _, slope = _stirling(nu)

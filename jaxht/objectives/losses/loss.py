@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxht._checks import check_count, known_values
 from jaxht._typing import Array, Numeric
+from jaxht.objectives.losses.likelihoods import weighted_sum
 
 
 @runtime_checkable
@@ -75,7 +76,7 @@ class Loss(Protocol):
 
     def deviance(self, u: Array, y: Array, weights: Array) -> Array:
         """``-2 log L`` at the most likely dispersion, up to a number that does not depend on u."""
-        return 2 * jnp.sum(weights * self.value(u, y))
+        return 2 * weighted_sum(weights, self.value(u, y))
 
     def squared_residuals(self, u: Array, y: Array) -> Array | None:
         """Squared residuals of mean phi, the dispersion, shaped like u; None where phi is 1."""

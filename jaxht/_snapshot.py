@@ -1,0 +1,107 @@
+"""Functions of the user, compared by the values that they refer to as well."""
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A function and the values that it refers to, by which it is compared: JAX compiles it anew
+    where one of them has changed."""
+
+    fun: Callable[..., Any]
+    values: tuple[Any, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.fun(*args)
+
+    def __repr__(self) -> str:
+        return repr(self.fun)
+
+    @classmethod
+    def take(cls, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with its values as they are now; itself where it has none."""
+        if isinstance(fun, Snapshot):
+            fun = fun.fun
+        values = tuple(_referred_values(fun, set()))
+        return cls(fun, values) if values else fun
+
+
+# Bytes of an array, and items of a container, up to which it is compared.
+MAX_COMPARED_BYTES = 2**20
+MAX_COMPARED_ITEMS = 1000
+
+
+def _referred_values(fun: Any, visited: set[int]) -> Iterator[Any]:
+    """The numbers, texts and small arrays among the globals, the closure and the defaults of a
+    function, and of the functions of its module that it refers to."""
+    if id(fun) in visited:
+        return
+    visited.add(id(fun))
+    if isinstance(fun, functools.partial):
+        yield from _referred_values(fun.func, visited)
+        yield from _values(("args", fun.args), fun.func, visited)
+        yield from _values(("keywords", fun.keywords), fun.func, visited)
+    if isinstance(fun, types.MethodType):
+        yield from _referred_values(fun.__func__, visited)
+    if not isinstance(fun, types.FunctionType):
+        return
+    found = {name: fun.__globals__.get(name) for name in _names(fun.__code__)}
+    for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    defaults = [("defaults", fun.__defaults__), ("keyword defaults", fun.__kwdefaults__)]
+    for item in [*sorted(found.items()), *defaults]:
+        yield from _values(item, fun, visited)
+
+
+def _values(item: tuple[Any, Any], fun: Any, visited: set[int]) -> Iterator[Any]:
+    """The numbers, texts and small arrays of a named value that a function refers to."""
+    name, value = item
+    is_function = isinstance(value, types.FunctionType | functools.partial)
+    if is_function and _module(value) == _module(fun):
+        yield from _referred_values(value, visited)
+    elif isinstance(value, bool | int | float | complex | str):
+        yield name, type(value), repr(value)
+    elif _is_comparable(value):
+        array = np.asarray(value)
+        yield name, str(array.dtype), array.shape, array.tobytes()
+    elif isinstance(value, tuple | list | dict) and len(value) <= MAX_COMPARED_ITEMS:
+        if id(value) in visited:
+            return
+        visited.add(id(value))
+        yield name, type(value), len(value)
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, entry in items:
+            yield from _values((str(key), entry), fun, visited)
+
+
+def _module(fun: Any) -> str | None:
+    return getattr(getattr(fun, "func", fun), "__module__", None)
+
+
+def _is_comparable(value: Any) -> bool:
+    """Whether a value is an array whose entries are known, and few."""
+    is_array = isinstance(value, np.ndarray | np.generic | jax.Array)
+    if not is_array or isinstance(value, jax.core.Tracer) or value.dtype == object:
+        return False
+    is_key = jnp.issubdtype(value.dtype, jax.dtypes.extended)
+    return not is_key and value.nbytes <= MAX_COMPARED_BYTES
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The globals that a function and those within it may refer to."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names(constant)
+    return names
