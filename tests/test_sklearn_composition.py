@@ -330,3 +330,37 @@ def test_an_enum_of_polars_is_ordered():
     X = np.random.default_rng(0).normal(size=(30, 3))
     with pytest.raises(ValueError, match="y must be ordered as its labels sort"):
         L0OrdinalClassifier(k=1).fit(X, y)
+
+
+def test_every_half_has_its_own_intercept():
+    """With one outlier among the targets the halves with and without it have other means. Huber's
+    loss, of so large a delta the squared error, has a column of ones."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 5))
+    y = X[:, 0] + 0.1 * rng.normal(size=30)
+    y[0] += 100
+    models = [
+        L0Regressor(k=1, solver=OMP, **loss) for loss in ({}, {"loss": "huber", "delta": 1e6})
+    ]
+    squared, huber = [
+        model.stability_selection(X, y, num_pairs=20, random_state=0) for model in models
+    ]
+    np.testing.assert_array_equal(squared.frequencies, huber.frequencies)
+    # Of each pair one half is without the outlier, and finds the first feature.
+    assert squared.frequencies[0] >= 0.45
+    several = L0MultiTaskRegressor(k=1).stability_selection(
+        X, np.stack([y, y], axis=1), num_pairs=20, random_state=0
+    )
+    assert several.frequencies[0] >= 0.45
+
+
+def test_groups_are_not_drawn_under_names_of_features(axes):
+    """Also where there are as many of them as features."""
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=list("abc"))
+    options = {"num_pairs": 3, "random_state": 0, "ax": axes}
+    y = X.a + X.b + 0.1 * np.random.default_rng(1).normal(size=30)
+    pairs = L0Regressor(k=1, groups=[["b", "c"], ["a", "b"], ["a", "c"]])
+    assert SelectionDisplay.from_estimator(pairs, X, y, **options).feature_names is None
+    per_group = L0Regressor(k=1, groups=["u", "u", "v"], per_group=1, solver=OMP)
+    names = SelectionDisplay.from_estimator(per_group, X, y, **options).feature_names
+    assert list(names) == ["a", "b", "c"]

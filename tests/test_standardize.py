@@ -290,3 +290,11 @@ def test_variances_of_half_precision_are_no_rounding():
     X = jax.random.normal(jax.random.key(0), (40_000, 1)) + 1
     found = jaxht.standardize(X.astype(jnp.bfloat16))
     np.testing.assert_allclose(np.float32(found.scale), 1, rtol=0.05)
+
+
+def test_parts_take_a_bool_of_numpy():
+    A = np.arange(12.0).reshape(4, 3) ** 2
+    both = jaxht.designs.hstack([jaxht.design(A), jaxht.design(A[:, :1])])
+    plain = jaxht.standardize(both, with_mean=True)
+    again = jaxht.standardize(both, with_mean=np.True_)
+    np.testing.assert_array_equal(plain.mean, again.mean)
