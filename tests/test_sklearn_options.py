@@ -261,7 +261,7 @@ def test_what_a_function_sees():
     assert graph.k_ == SparseGraphicalModel(k="bic").fit(X).k_
     with pytest.raises(ValueError, match=r"k must return a number.*got \[1\] for Candidate"):
         L0Regressor(k=lambda c: [1], solver=OMP).fit(X, y)
-    with pytest.raises(ValueError, match="k must return a number.*got None for Candidate"):
+    with pytest.raises(ValueError, match=r"k must return a number.*got None for Candidate"):
         L0Regressor(k=lambda c: None, solver=OMP).fit(X, y)
     with pytest.raises(ValueError, match=r"k must be an int, or a fraction in \(0, 1\]; got <"):
         L0Regressor(k=largest).stability_selection(X, y)

@@ -221,9 +221,7 @@ def _differentiability(
     eta = 1 / objective.majorant().coordinate_norm() if step_size is None else step_size
     slack = jnp.sqrt(jnp.asarray(machine_eps(x), x.dtype))
     if not constraint.selects_items:
-        k = constraint.k
-        rank = k if constraint.k_max is None else jnp.minimum(k, constraint.k_max)
-        return Differentiability(stationary, regular, strict, support.size == rank)
+        return Differentiability(stationary, regular, strict, support.size == constraint.limit)
     active = constraint.active(x)
     sizes = constraint.scores(x)
     least = jnp.min(jnp.where(active, sizes, jnp.inf))

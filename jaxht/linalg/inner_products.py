@@ -22,8 +22,10 @@ __all__ = [
     "is_complex",
     "rankable",
     "real_dtype",
+    "real_part",
     "real_products",
     "real_vdot",
+    "scaled_norm",
     "squares",
     "widen",
 ]
@@ -35,9 +37,12 @@ def is_complex(v: Any) -> bool:
 
 
 def real_dtype(v: Any) -> ArrayDType:
-    """The dtype of the real parts of an array, or of what else has a dtype: its own where it is
-    real."""
-    dtype = v.dtype
+    """The dtype of the real parts of an array, or of what else has a dtype."""
+    return real_part(v.dtype)
+
+
+def real_part(dtype: ArrayDType) -> ArrayDType:
+    """The dtype of the real parts of numbers of a dtype: itself where they are real."""
     return jnp.finfo(dtype).dtype if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
 
 
@@ -93,6 +98,12 @@ def common_unit(v: Array, axis: Any = None) -> Array:
     tiny = float(jnp.finfo(v.dtype).tiny)
     largest = jnp.max(jnp.abs(v), axis=axis, keepdims=True, initial=0)
     return lax.stop_gradient(jnp.clip(largest, tiny, 1 / tiny))
+
+
+def scaled_norm(v: Array) -> Array:
+    """The l2 norm of all entries, in units of the largest: squares neither over- nor underflow."""
+    unit = common_unit(v)
+    return jnp.ravel(unit)[0] * jnp.sqrt(jnp.sum(squares(v / unit)))
 
 
 def rankable(z: Array) -> Array:

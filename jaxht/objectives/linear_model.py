@@ -21,7 +21,7 @@ from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Dense, Design, design
 from jaxht.linalg.full_precision import machine_eps, matmul
-from jaxht.linalg.inner_products import is_complex, real_dtype, real_vdot
+from jaxht.linalg.inner_products import is_complex, real_dtype, real_part, real_vdot
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.products import (
     Product,
@@ -163,11 +163,11 @@ class LinearModel(SumOverSamples):
                 f"A must have shape (n, d) with n, d >= 1; got {shape}: use jax.vmap for a batch"
             )
         warn_of_rounding(A)
-        dtype = model.real_dtype
+        number = model.dtype
+        dtype = real_part(number)
         if dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"A must be float32 or float64 (or integer); got {dtype}")
-        is_real = model.dtype == dtype
-        if not is_real:
+        if number != dtype:
             model = _check_complex(model)
         _check_samples(model)
         shapes = {"l2": model.shape, "weights": model.weights_shape(shape[0]), "strata": shape[:1]}

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
-from jaxht.linalg.inner_products import common_unit
+from jaxht.linalg.inner_products import scaled_norm
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.planted.division import divide_where
 
@@ -56,11 +56,8 @@ def relative_error(x: Array, x_true: Array) -> Array:
 
 
 def _norm(x: Array) -> Array:
-    """The l2 norm of all entries, in units of the largest: squares neither over- nor underflow."""
-    entries = jnp.ravel(x)
-    entries = entries.astype(jnp.result_type(entries, float))
-    unit = common_unit(entries)
-    return jnp.linalg.norm(entries / unit) * unit[0]
+    """The l2 norm of all entries, of integers in floating point."""
+    return scaled_norm(x.astype(jnp.result_type(x, float)))
 
 
 def success(x: Array, x_true: Array, atol: ArrayLike = 1e-3) -> Array:

@@ -13,7 +13,7 @@ from jaxht._dataclass import cast_numbers, pytree, replace
 from jaxht._repr import describe
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint, Support
-from jaxht.linalg.inner_products import real_dtype
+from jaxht.linalg.inner_products import real_part
 from jaxht.linalg.products import Variable
 from jaxht.objectives.objective import Objective, cast_point, check_products
 from jaxht.runner._default_solver import choose_solver
@@ -91,12 +91,12 @@ def prepare(
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
     objective = objective.prepare()
-    dtype = real_dtype(objective)
+    number = objective.dtype
+    dtype = real_part(number)
     constraint = constraint.prepare(objective.shape)
     if solver is None:
         solver = choose_solver(objective, constraint)
-    is_real = objective.dtype == dtype
-    if not is_real:
+    if number != dtype:
         _check_complex(constraint, solver)
     if not constraint.stores_entries:
         check_products(objective)

@@ -455,7 +455,7 @@ class L0Model(LinearEstimator):
 
     def _number_items(self, groups: NumpyArray, outputs: tuple[int, ...]) -> NumpyArray:
         """The item of each coefficient: its group, of all outputs together."""
-        return repeat_last(groups, outputs)
+        return repeat_for_outputs(groups, outputs)
 
     def _find_items(self, shape: tuple[int, ...]) -> Items:
         if self.certify and self._num_ones:
@@ -477,7 +477,7 @@ class L0Model(LinearEstimator):
             self._check_per_group(groups, outputs)
         labels = groups if self.per_group is None else np.arange(d, dtype=np.int32)
         items = self._number_items(labels, tuple(outputs))
-        always = repeat_last(is_always, outputs)
+        always = repeat_for_outputs(is_always, outputs)
         least = len(np.unique(items[always]))
         number = int(np.max(items)) + 1
         most = number
@@ -548,7 +548,7 @@ class L0Model(LinearEstimator):
         if not (isinstance(given, tuple | list) and len(given) == 2):
             raise ValueError(f"bounds must be a pair (lower, upper); got {given!r}")
         d = len(problem.items.always)
-        scale = repeat_last(problem.columns.scale, problem.objective.shape[1:])
+        scale = repeat_for_outputs(problem.columns.scale, problem.objective.shape[1:])
         lower = np.full(scale.shape, -np.inf)
         upper = np.full(scale.shape, np.inf)
         for bound, limit in ((lower, given[0]), (upper, given[1])):
@@ -610,7 +610,7 @@ def centre(design: Any, mean: Any) -> Any:
     return Centred(design, mean, np.ones(design.shape[0], design.dtype))
 
 
-def repeat_last(rows: NumpyArray, outputs: Sequence[int]) -> NumpyArray:
+def repeat_for_outputs(rows: NumpyArray, outputs: Sequence[int]) -> NumpyArray:
     """Numbers (d,) for each of the outputs, (d, *outputs)."""
     shape = (*outputs, len(rows))
     return np.moveaxis(np.broadcast_to(rows, shape), -1, 0)

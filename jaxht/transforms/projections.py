@@ -9,7 +9,7 @@ import optax
 from jaxht._checks import known_values
 from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.linalg import projections
-from jaxht.linalg.inner_products import common_unit, squares, widen
+from jaxht.linalg.inner_products import scaled_norm, widen
 from jaxht.transforms.base import Mask, apply_mask, check_inexact, is_function, make_projection
 from jaxht.transforms.scope import Scope, count_kept
 
@@ -105,7 +105,7 @@ def l2_ball(
         leaves, structure = jax.tree.flatten(params)
         wide = [widen(p) for p in leaves]
         # The norm of the norms is that of all arrays: each is scaled by the same factor.
-        norms = jnp.stack([_norm(p) for p in wide]) if wide else jnp.zeros(0)
+        norms = jnp.stack([scaled_norm(p) for p in wide]) if wide else jnp.zeros(0)
         inside = (
             projections.l2_ball(norms, radius)
             if scope is Scope.GLOBAL
@@ -119,9 +119,3 @@ def l2_ball(
         return jax.tree.unflatten(structure, scaled)
 
     return apply_mask(make_projection(project, radius, every), mask)
-
-
-def _norm(p: Array) -> Array:
-    """The Euclidean norm of all entries, whose squares neither over- nor underflow."""
-    scale = common_unit(p)
-    return jnp.ravel(scale)[0] * jnp.sqrt(jnp.sum(squares(p / scale)))
