@@ -39,7 +39,9 @@ class LinearOperator(Design):
 
     Args:
         product: static, linear in x, from (d,) to (n,). A function defined once compiles
-            once: arrays that change belong in ``args``.
+            once: arrays that change belong in ``args``. An operator that is made after a number or a
+            small array has changed to which product refers compiles anew, as
+            :class:`jaxht.Custom` does.
         shape: static, (n, d).
         args: arrays of the operator, traced: sampled rows, a filter, weights ... Floats are cast to
             ``dtype``, integers and booleans stay what they are.
