@@ -453,7 +453,7 @@ def test_a_traced_k_above_k_max_counts_as_k_max(solver, constraint):
     def solution(k):
         of = {
             "Groups": lambda: jaxht.Groups(k, labels, k_max=2),
-            "SparsePerGroup": lambda: jaxht.SparsePerGroup(k, labels, 1, k_max=2),
+            "SparsePerGroup": lambda: jaxht.SparsePerGroup(k, k_max=2, groups=labels, per_group=1),
         }[constraint]()
         return jaxht.solve(jaxht.LeastSquares(A, y), of, solver).x
 
