@@ -570,12 +570,18 @@ def _fill_absent(model: Model) -> Model:
     is_described = isinstance(weights, jax.ShapeDtypeStruct) or isinstance(y, jax.ShapeDtypeStruct)
     if weights is None or is_described or not jnp.issubdtype(y.dtype, jnp.inexact):
         return model
-    known = known_values(weights)
-    if known is not None and np.all(known > 0):
+    known_y = known_values(y)
+    if known_y is not None and np.all(np.isfinite(known_y)):
         return model
-    xp = jnp if known is None or isinstance(y, jax.Array) else np
-    is_absent = _as_column(weights == 0, np.ndim(y)) & ~xp.isfinite(y)
-    return replace(model, y=xp.where(is_absent, y.dtype.type(1), y))
+    known = known_values(weights)
+    if known is None or known_y is None:
+        is_absent = _as_column(weights == 0, jnp.ndim(y)) & ~jnp.isfinite(y)
+        return replace(model, y=jnp.where(is_absent, y.dtype.type(1), y))
+    is_absent = _as_column(known == 0, known_y.ndim) & ~np.isfinite(known_y)
+    filled = np.where(is_absent, y.dtype.type(1), known_y)
+    if isinstance(y, jax.Array):
+        filled = jax.device_put(filled, y.sharding)
+    return replace(model, y=filled)
 
 
 class WeightedGram(SymmetricOperator):

@@ -80,14 +80,14 @@ def _solve_resamples(problem: Problem, factors: Array, keys: PRNGKey, refits: bo
         constraint: Any = problem.constraint
         is_short = jnp.sum(constraint.active(result.x)) < constraint.k
         is_exact = objective.exact_fits(result.value)
-        is_exact &= is_short | _has_rounding_errors(result.x)
+        is_exact &= is_short | _has_rounding_errors(constraint, result.x)
         return Resamples(result, coefficients, is_exact)
 
     return jax.vmap(run)(factors, keys)
 
 
-def _has_rounding_errors(x: Array) -> Array:
-    """Whether an entry that is not 0 is far smaller than the largest."""
-    sizes = jnp.abs(x)
+def _has_rounding_errors(constraint: Any, x: Array) -> Array:
+    """Whether an item that is not 0, and could be left out, is far smaller than the largest."""
+    sizes = jnp.where(constraint.always_active, 0, constraint.scores(x))
     least = jnp.min(jnp.where(sizes > 0, sizes, jnp.inf))
     return least <= machine_eps(x) ** 0.5 * jnp.max(sizes)

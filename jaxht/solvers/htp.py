@@ -296,7 +296,8 @@ class PHT(Solver):
         gradient = objective.gradient(iterate.x, iterate.pred)
         # Off S, where x = 0, the order of |z_i| is that of |g_i|, whatever the step size.
         entering = constraint.top_k(jnp.where(S, 0, -gradient), self.r, None).mask
-        has_room = ~is_full(constraint, constraint.active(S))
+        selected = constraint.active(S.astype(iterate.x.dtype))
+        has_room = ~is_full(constraint, selected)
         J = S | entering | has_room
         scale = step_scale(self, objective, iterate.pred)
         return GradientStep(
