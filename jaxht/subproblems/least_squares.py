@@ -177,8 +177,8 @@ def _least_squares_on_columns_jvp(primals: tuple, tangents: tuple) -> tuple:
         return v if weights is None else weights * v
 
     columns_dot = A_dot.columns(indices)
-    columns = A.columns(indices)
-    gram = _weigh(A, weights).columns_and_gram(indices)[1]
+    weighted, gram = _weigh(A, weights).columns_and_gram(indices)
+    columns = weighted if weights is None else A.columns(indices)
     precondition = cholesky_solver(gram, penalty)
     residual = y - pred
     force_dot = weigh(y_dot - matmul(w, columns_dot))
