@@ -1,6 +1,7 @@
 """Functions of the user, compared by the values that they refer to as well."""
 
 import dataclasses
+import dis
 import functools
 import types
 from collections.abc import Callable, Iterator
@@ -25,6 +26,10 @@ class Snapshot:
     def __repr__(self) -> str:
         return repr(self.fun)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The values are looked up where it is loaded."""
+        return Snapshot.take, (self.fun,)
+
     @classmethod
     def take(cls, fun: Callable[..., Any]) -> Callable[..., Any]:
         """The function with its values as they are now; itself where it has none."""
@@ -34,14 +39,27 @@ class Snapshot:
         return cls(fun, values) if values else fun
 
 
-# Bytes of an array, and items of a container, up to which it is compared.
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Same:
+    """A value that is compared by identity."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+# Bytes of an array, and items of a container, up to which they are compared, not their identity.
 MAX_COMPARED_BYTES = 2**20
 MAX_COMPARED_ITEMS = 1000
 
 
 def _referred_values(fun: Any, visited: set[int]) -> Iterator[Any]:
-    """The numbers, texts and small arrays among the globals, the closure and the defaults of a
-    function, and of the functions of its module that it refers to."""
+    """What stands among the globals, the closure and the defaults of a function, and of the
+    functions of its module that it refers to, modules aside."""
     if id(fun) in visited:
         return
     visited.add(id(fun))
@@ -65,10 +83,11 @@ def _referred_values(fun: Any, visited: set[int]) -> Iterator[Any]:
 
 
 def _values(item: tuple[Any, Any], fun: Any, visited: set[int]) -> Iterator[Any]:
-    """The numbers, texts and small arrays of a named value that a function refers to."""
+    """A named value that a function refers to, as something that can be compared."""
     name, value = item
     is_function = isinstance(value, types.FunctionType | functools.partial)
     if is_function and _module(value) == _module(fun):
+        yield name, getattr(value, "__code__", None)
         yield from _referred_values(value, visited)
     elif isinstance(value, bool | int | float | complex | str):
         yield name, type(value), repr(value)
@@ -83,6 +102,8 @@ def _values(item: tuple[Any, Any], fun: Any, visited: set[int]) -> Iterator[Any]
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, entry in items:
             yield from _values((str(key), entry), fun, visited)
+    elif value is not None and not isinstance(value, types.ModuleType | jax.core.Tracer):
+        yield name, _Same(value)
 
 
 def _module(fun: Any) -> str | None:
@@ -98,10 +119,13 @@ def _is_comparable(value: Any) -> bool:
     return not is_key and value.nbytes <= MAX_COMPARED_BYTES
 
 
-def _names(code: types.CodeType) -> set[str]:
+@functools.lru_cache(1024)
+def _names(code: types.CodeType) -> frozenset[str]:
     """The globals that a function and those within it may refer to."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return names
+    names = {
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname == "LOAD_GLOBAL"
+    }
+    within = (_names(each) for each in code.co_consts if isinstance(each, types.CodeType))
+    return frozenset(names).union(*within)

@@ -1,7 +1,9 @@
 """Functions of one's own are compiled with what they refer to when they are called."""
 
 import functools
+import pickle
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -84,3 +86,66 @@ def test_defaults_containers_and_partial_arguments_are_referred_to(monkeypatch):
         {"partial": 3, "default": 7, "container": 0.5}, rel=1e-4
     )
     FACTORS["shifts"][1][1] = 0
+
+
+def test_another_function_and_another_object_are_seen():
+    """A helper that is defined again, a function of another module, a jitted function, a large
+    array."""
+    source = """
+import jax, jax.numpy as jnp, numpy as np
+def residual(x): return x - 1.0
+act = jnp.exp
+square = jax.jit(lambda x: x**2)
+large = np.ones(2**18)
+def helper(x): return jnp.sum(residual(x) ** 2)
+def elsewhere(x): return jnp.sum((act(x) - 3.0) ** 2)
+def jitted(x): return jnp.sum((square(x + 1) - 4.0) ** 2)
+def array(x): return jnp.sum((x - large[:4]) ** 2)
+"""
+    names = {"__name__": "notebook"}
+    exec(source, names)
+    objectives = {
+        name: jaxht.Custom(names[name], like=4)
+        for name in ("helper", "elsewhere", "jitted", "array")
+    }
+
+    def first_of_each():
+        result = {}
+        for name, f in objectives.items():
+            x = jaxht.solve(f, jaxht.Sparse(4), jaxht.HTP(backtrack=True)).x
+            result[name] = float(x[0])
+        return result
+
+    expected = {"helper": 1, "elsewhere": np.log(3), "jitted": 1, "array": 1}
+    assert first_of_each() == pytest.approx(expected, rel=1e-4)
+    again = """
+def residual(x): return x - 5.0
+act = jnp.sinh
+square = jax.jit(lambda x: 4 * x)
+large = np.full(2**18, 7.0)
+"""
+    exec(again, names)
+    expected = {"helper": 5, "elsewhere": np.arcsinh(3), "jitted": 0, "array": 7}
+    assert first_of_each() == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_what_is_not_referred_to_compiles_nothing():
+    """An attribute of the name of a global is none."""
+    names = {"__name__": "notebook"}
+    exec("import jax.numpy as jnp\ndef fun(x): return jnp.mean(x**2)\nmean = 0", names)
+    before = jaxht.Custom(names["fun"], like=4).prepare()
+    names["mean"] = np.ones(3)
+    assert jaxht.Custom(names["fun"], like=4).prepare().fun == before.fun
+
+
+def test_a_function_is_pickled_without_what_it_refers_to():
+    f = jaxht.Custom(quadratic, like=4).prepare()
+    loaded = pickle.loads(pickle.dumps(f))
+    assert loaded.fun == f.fun
+
+
+SQUARE = jax.jit(jnp.square)  # which is not pickled
+
+
+def quadratic(x):
+    return jnp.sum(SQUARE(x))

@@ -522,3 +522,67 @@ def test_budgets_keep_the_least_fraction_of_every_layer():
     assert set(found.values()) == {3}
     pruned = pruning.prune_model(model, params, [x], found, method=pruning.Magnitude())
     assert all(np.count_nonzero(weights) == 3 for weights in pruned.params.values())
+
+
+def test_outputs_of_halves_are_compared_in_single_precision():
+    """Whose sums of squares overflow in halves."""
+    rng = np.random.default_rng(0)
+    layers = {"a": rng.normal(size=(16, 32)), "b": rng.normal(size=(32, 8))}
+    x = rng.normal(size=(64, 16))
+
+    def apply(params, x):
+        return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+    found = [
+        pruning.budgets(
+            apply,
+            {name: jnp.asarray(layer, dtype) for name, layer in layers.items()},
+            [jnp.asarray(x, dtype)],
+            0.5,
+            loss="outputs",
+            fractions=(0.1, 0.3, 0.5, 0.7, 0.9),
+        )
+        for dtype in ("float32", "float16")
+    ]
+    assert found[0] == found[1]
+
+
+EYE = np.eye(3, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": np.ones((3, 2), int)}, "weights must be floating-point"),
+        ({"method": pruning.ALPS(penalty=0.0)}, r"ALPS\.penalty must be above 0"),
+        ({"method": pruning.SparseGPT(damping=-2.0)}, r"SparseGPT\.damping must be"),
+        ({"method": pruning.SparseGPT(damping=np.nan)}, r"SparseGPT\.damping must be"),
+        (
+            {"gram": EYE - 0.6, "method": pruning.SparseGPT(damping=0.0)},
+            "gram must be X'X, positive semidefinite",
+        ),
+    ],
+)
+def test_what_gives_no_finite_weights_is_refused(change, message):
+    arguments = {"weights": np.ones((3, 2), np.float32), "gram": EYE, "k": 3} | change
+    with pytest.raises(ValueError, match=message):
+        pruning.prune_layer(**arguments)
+
+
+@pytest.mark.parametrize("method", [pruning.ALPS(), pruning.Exchanges(start=pruning.Wanda())])
+def test_methods_on_the_host_are_not_traced(method):
+    with pytest.raises(ValueError, match=f"{type(method).__name__} computes on the host"):
+        jax.jit(lambda G: pruning.prune_layer(EYE, G, 3, method=method).mask)(EYE)
+    traced = jax.jit(lambda G: pruning.prune_layer(EYE, G, 3, method=pruning.SparseGPT()).mask)
+    np.testing.assert_array_equal(traced(EYE), EYE != 0)
+
+
+def test_errors_are_not_negative():
+    """Where the Gram matrix is rounded to few digits, and so indefinite."""
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        X = rng.normal(size=(32, 128))
+        gram = jnp.asarray(X.T @ X, jnp.bfloat16)
+        W = rng.normal(size=(128, 4)).astype(np.float32)
+        pruned = pruning.prune_layer(W, gram, 0.5, method=pruning.ALPS(damping=0.1))
+        assert pruned.error >= 0, seed

@@ -187,3 +187,14 @@ def test_invalid_arguments_are_refused(function):
             function(rates, levels)
     with pytest.raises(ValueError, match="confidence"):
         function(rates, confidence=95)
+
+
+@pytest.mark.parametrize("name", ["level", "estimate", "lower"])
+def test_dimensions_with_names_of_results_are_refused(name):
+    rates = counts([[0, 3, 5], [0, 1, 5]], 5, **{name: [0.1, 0.2]}, n=[1, 2, 3])
+    with pytest.raises(ValueError, match=f"rename the dimension '{name}'"):
+        sweep.transition(rates, (0.5, 0.9))
+    success = np.ones((2, 4), bool)
+    dataset = xarray.Dataset({"success": (("lower", "trial"), success)})
+    with pytest.raises(ValueError, match="rename the dimension 'lower'"):
+        sweep.success_rate(dataset)

@@ -123,6 +123,8 @@ def test_runs_whose_success_is_decided_are_left():
                 break
             before = x
     assert step < 3000 and step == int(cut.num_steps.sel(solver="PGD", n=20, K=4, trial=t))
+    with pytest.raises(ValueError, match="no metric may be named 'num_steps'"):
+        replace(make(), metrics={"num_steps": metrics.success})
     with pytest.raises(ValueError, match="look_every must be even"):
         make(look_every=3)
 

@@ -161,6 +161,14 @@ def test_l2_ball_of_extreme_numbers(size, scope):
     np.testing.assert_allclose(new, np.float32(size) * np.array([0.5**0.5, 0.5**0.5, 0]), rtol=1e-6)
 
 
+@pytest.mark.parametrize("scope", ["leaf", "global"])
+def test_l2_ball_where_the_norm_overflows(scope):
+    x = jnp.array([1, -3, 2, 0.5], jnp.float32) * 1e38
+    new = project_once(transforms.l2_ball(1e38, scope=scope), [x, jnp.zeros(2)])
+    expected = 1e38 * np.array([1, -3, 2, 0.5]) / 14.25**0.5
+    np.testing.assert_allclose(new[0], expected, rtol=1e-6)
+
+
 def test_l2_ball_of_complex_numbers():
     x = jnp.array([3 + 4j, 1j])
     expected = np.asarray(x) / 26**0.5

@@ -61,6 +61,16 @@ def by_loops(params, k, scope):
 SCOPES = ["leaf", "global", Axis(0), Axis(-1), Axis(-2), NM(4, -1), NM(2, 0), Blocks((2, 4))]
 
 
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8, jnp.int16])
+@pytest.mark.parametrize("scope", ["leaf", "global"])
+def test_a_traced_k_of_few_bits(dtype, scope):
+    """Whose dtype does not hold the number of entries."""
+    params = jnp.asarray(np.random.default_rng(0).normal(size=(20, 50)), jnp.float32)
+    ks = jnp.array([0, 10, 100], dtype)
+    pruned = jax.vmap(lambda k: transforms.prune(params, k, scope=scope))(ks)
+    assert np.count_nonzero(pruned, axis=(1, 2)).tolist() == [0, 10, 100]
+
+
 @pytest.mark.parametrize(
     ("scope", "dtype"),
     [

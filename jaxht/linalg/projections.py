@@ -74,15 +74,20 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
     if not jnp.issubdtype(v.dtype, jnp.inexact):
         raise ValueError(f"v must be floating or complex; got {v.dtype}")
     wide = widen(v)
-    # The quotient radius / norm does not depend on the scale, so neither does its derivative.
-    scale = common_unit(wide, axis=-1)
-    unit = wide / scale
-    square = jnp.sum(squares(unit), axis=-1, keepdims=True)
+    unit = common_unit(wide, axis=-1)
+    square = jnp.sum(squares(wide / unit), axis=-1, keepdims=True)
     radius = jnp.asarray(radius, real_dtype(wide))[..., None]
-    inside = jnp.sqrt(square) <= radius / scale
+    return scale_into_ball(wide, unit, square, radius).astype(v.dtype)
+
+
+def scale_into_ball(v: Array, unit: Array, square: Array, radius: Array) -> Array:
+    """v where a norm, whose square in some unit is ``square``, is at most radius; else
+    ``v radius / norm``."""
+    # The quotient does not depend on the unit, so neither does its derivative.
+    inside = jnp.sqrt(square) <= radius / unit
     # The root of 0 has no derivative.
     norm = jnp.sqrt(jnp.where(inside, 1, square))
-    return jnp.where(inside, v, (unit * (radius / norm)).astype(v.dtype))
+    return jnp.where(inside, v, v / unit * (radius / norm))
 
 
 @shard_like_first

@@ -12,6 +12,7 @@ from jaxht._checks import check_kind
 from jaxht._programs import bounded_jit
 from jaxht._snapshot import Snapshot
 from jaxht._typing import Array, ArrayTree
+from jaxht.linalg.inner_products import widen
 from jaxht.pruning.inputs import (
     from_matrix,
     gram_matrices,
@@ -118,7 +119,8 @@ def budgets(
 
 @functools.partial(bounded_jit, static_argnums=0)
 def _run(apply: Callable[..., Any], params: ArrayTree, args: tuple[Any, ...]) -> Array:
-    return jnp.asarray(apply(params, *args))
+    # Sums of squares of halves would overflow.
+    return widen(jnp.asarray(apply(params, *args)))
 
 
 def _check(k: Any, loss: str, fractions: Sequence[float]) -> None:

@@ -94,6 +94,9 @@ class ALPS:
 
     def prune(self, layer: Layer) -> tuple[Array, Array]:
         """The weights after conjugate gradients, and their mask."""
+        layer.check_on_host("ALPS")
+        if not np.all(np.asarray(self.penalty) > 0):
+            raise ValueError(f"ALPS.penalty must be above 0; got {self.penalty}")
         scaled, norms = layer.damped(self.damping).scaled()
         values, vectors = _eigh_in_double(scaled.gram)
         mask, start = _find_support(scaled, self, values, vectors)

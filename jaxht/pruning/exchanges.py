@@ -76,6 +76,7 @@ class Exchanges:
         """The refitted weights, and their mask."""
         if not layer.scope.selects_entries or layer.scope == Axis(1):
             raise layer.scope_error("Exchanges")
+        layer.check_on_host("Exchanges")
         weights, mask = self.start.prune(layer)
         scaled, norms = layer.damped(self.damping).scaled()
         start = refine(scaled, mask, weights * norms, REFINEMENTS_OF_RESULT)

@@ -44,6 +44,14 @@ class Layer:
         """The error of a method that does not take the scope."""
         return ValueError(f"{method} does not take the scope {self.scope}; ALPS does")
 
+    def check_on_host(self, method: str) -> None:
+        """Raise ValueError where the layer is traced."""
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
+            raise ValueError(
+                f"{method} computes on the host: call it outside of jit and vmap; SparseGPT, Wanda and "
+                "Magnitude may be traced"
+            )
+
     def error(self, weights: Array) -> Array:
         """``|X W - X W_0|^2``."""
         change = weights - self.weights
@@ -97,6 +105,8 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
     check_array("gram", gram, "an array (inputs, inputs)")
     check_real_array("weights", weights)
     check_real_array("gram", gram)
+    if not jnp.issubdtype(jnp.result_type(weights), jnp.floating):
+        raise ValueError(f"weights must be floating-point numbers; got {jnp.result_type(weights)}")
     if np.ndim(weights) != 2 or 0 in weights.shape:
         raise ValueError(f"weights must have shape (inputs, outputs); got {np.shape(weights)}")
     num_inputs = weights.shape[0]

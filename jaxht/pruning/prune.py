@@ -1,8 +1,9 @@
 """Pruning of one layer."""
 
 import jax.numpy as jnp
+import numpy as np
 
-from jaxht._checks import check_kind
+from jaxht._checks import check_kind, check_scalars, known_values
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.normal_equations import ratio
@@ -37,7 +38,7 @@ def prune_layer(
             is ``k=2, scope=NM(4, 0)``; ``Blocks(shape)``, whole blocks, of which k are kept. The
             last one is not for SparseGPT, and ``Axis(1)`` and ``Blocks`` are not for Exchanges.
         method: :class:`ALPS`, :class:`Exchanges`, :class:`SparseGPT`, :class:`Wanda` or
-            :class:`Magnitude`.
+            :class:`Magnitude`. The first two compute on the host, outside of jit and vmap.
 
     Returns:
         :class:`PrunedLayer`: weights, their mask, and the relative error of the outputs.
@@ -59,8 +60,16 @@ def prune_layer(
     """
     check_kind(method=method)
     layer = make_layer(weights, gram, k, scope)
+    check_scalars(method)
     found, mask = method.prune(layer)
     found = jnp.where(mask, found, 0)
+    known = known_values(found)
+    if known is not None and not np.all(np.isfinite(known)):
+        raise ValueError(
+            f"gram must be X'X, positive semidefinite; {method!r} gives weights that are not finite: "
+            "raise its damping"
+        )
     size = jnp.vdot(layer.weights, matmul(layer.gram, layer.weights))
-    error = ratio(layer.error(found), size)
+    # A Gram matrix whose entries are rounded may be indefinite.
+    error = ratio(jnp.maximum(layer.error(found), 0), size)
     return PrunedLayer(found.astype(jnp.result_type(weights)), mask, error)

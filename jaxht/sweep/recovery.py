@@ -46,6 +46,8 @@ class RecoveryCarry(NamedTuple):
 FASTER = 10
 NEARER = 2
 
+OF_RUNS = {"status", "num_steps", "full_gradients", "sample_gradients", "projections"}
+
 
 @dataclass(frozen=True, eq=False)
 class Recovery:
@@ -77,7 +79,8 @@ class Recovery:
     ``full_gradients``, ``sample_gradients`` and ``projections``.
 
     Raises:
-        ValueError: for a ``look_every`` that is odd or below 2.
+        ValueError: for a ``look_every`` that is odd or below 2, and a metric with the name of a
+            result of the run.
 
     Cost: that of the solver, :func:`jaxht.solve`.
 
@@ -112,6 +115,10 @@ class Recovery:
         if self.look_every is not None and (self.look_every < 2 or self.look_every % 2):
             raise ValueError(
                 f"look_every must be even and at least 2, or None; got {self.look_every}"
+            )
+        if taken := OF_RUNS.intersection(self.metrics):
+            raise ValueError(
+                f"no metric may be named {min(taken)!r}: the run has a result of that name"
             )
 
     def draw(self, key: PRNGKey, cell: Cell) -> RecoveryCase:

@@ -1,7 +1,7 @@
 """Statistics of a sweep: success rates, where they cross a level, and a line through the
 crossings."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ def success_rate(
         the others 0.
 
     Raises:
-        ValueError: for a confidence outside (0, 1).
+        ValueError: for a confidence outside (0, 1), and a dimension with the name of a result.
 
     Cost: a pass over the trials, and about a millisecond for each pair (successes, trials) that
     occurs.
@@ -56,6 +56,7 @@ def success_rate(
         ([0.0, 0.5, 1.0], [0.0, 0.24, 0.72])
     """
     success = dataset[name]
+    _check_dims(success.dims, {"rate", "lower", "upper", "successes", "trials"})
     counted = dataset.get("done", True)
     if "num_trials" in dataset:
         counted = dataset["trial"] < dataset["num_trials"]
@@ -77,6 +78,13 @@ def success_rate(
         successes=successes,
         trials=trials,
     )
+
+
+def _check_dims(dims: Sequence[Hashable], names: set[str]) -> None:
+    if taken := names.intersection(dims):
+        raise ValueError(
+            f"rename the dimension {min(taken)!r}: the result has something else of that name"
+        )
 
 
 def transition(
@@ -123,7 +131,8 @@ def transition(
         inf behind the last. NaN without points.
 
     Raises:
-        ValueError: for a level or a confidence outside (0, 1).
+        ValueError: for a level or a confidence outside (0, 1), and a dimension with the name
+            "level" or that of a result.
 
     Cost: O(levels x draws x points) time, and as much memory as the crossings of all draws.
 
@@ -351,6 +360,7 @@ class _Curves:
         if without is not None:
             template = template.isel({without: 0}, drop=True)
         dims = [dim for dim in self._dims if dim != without]
+        _check_dims(dims, {"level", *values})
         sizes = [template.sizes[dim] for dim in dims]
         shape = [len(self._levels), *sizes]
         all_dims = ("level", *dims)

@@ -176,7 +176,7 @@ def erdos_renyi_kernel(params: ArrayTree, density: Numeric) -> ArrayTree:
 
     Returns:
         Pytree like ``params`` of fractions; the numbers of entries they make add up to the total's
-        within half an entry an array.
+        within half an entry an array; of a traced density within its rounding errors as well.
 
     Cost: for L arrays, O(L log L) on the host.
 

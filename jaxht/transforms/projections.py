@@ -1,6 +1,7 @@
 """Other projections of parameters as optax transformations."""
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import optax
 from jaxht._checks import known_values
 from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.linalg import projections
-from jaxht.linalg.inner_products import scaled_norm, widen
+from jaxht.linalg.inner_products import common_unit, squares, widen
 from jaxht.transforms.base import Mask, apply_mask, check_inexact, is_function, make_projection
 from jaxht.transforms.scope import Scope, count_kept
 
@@ -104,18 +105,39 @@ def l2_ball(
         check_inexact(params, "the projection onto an l2 ball")
         leaves, structure = jax.tree.flatten(params)
         wide = [widen(p) for p in leaves]
-        # The norm of the norms is that of all arrays: each is scaled by the same factor.
-        norms = jnp.stack([scaled_norm(p) for p in wide]) if wide else jnp.zeros(0)
-        inside = (
-            projections.l2_ball(norms, radius)
-            if scope is Scope.GLOBAL
-            else jnp.minimum(norms, radius)
-        )
-        scales = jnp.where(inside < norms, inside / jnp.where(norms > 0, norms, 1), 1)
-        scaled = [
-            (p * scales[i]).astype(leaf.dtype)
-            for i, (p, leaf) in enumerate(zip(wide, leaves, strict=True))
+        norms = [_Norm.of(p) for p in wide]
+        if scope is Scope.GLOBAL and norms:
+            norms = [functools.reduce(_Norm.join, norms)] * len(norms)
+        projected = [
+            norm.project(p, radius).astype(leaf.dtype)
+            for norm, p, leaf in zip(norms, wide, leaves, strict=True)
         ]
-        return jax.tree.unflatten(structure, scaled)
+        return jax.tree.unflatten(structure, projected)
 
     return apply_mask(make_projection(project, radius, every), mask)
+
+
+class _Norm(NamedTuple):
+    """The l2 norm of arrays, ``unit * sqrt(square)``, scalars, which neither over- nor
+    underflow."""
+
+    unit: Array
+    square: Array
+
+    @classmethod
+    def of(cls, p: Array) -> "_Norm":
+        """The norm of one array."""
+        unit = common_unit(p).reshape(())
+        return cls(unit, jnp.sum(squares(p / unit)))
+
+    def join(self, other: "_Norm") -> "_Norm":
+        """The norm of the arrays of both."""
+        unit = jnp.maximum(self.unit, other.unit)
+        parts = [norm.square * (norm.unit / unit) ** 2 for norm in (self, other)]
+        return _Norm(unit, parts[0] + parts[1])
+
+    def project(self, p: Array, radius: Numeric) -> Array:
+        """One of the arrays, where all are scaled into a ball."""
+        return projections.scale_into_ball(
+            p, self.unit, self.square, jnp.asarray(radius, self.unit.dtype)
+        )

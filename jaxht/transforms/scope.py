@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxht._meshes import shard_like_first
 from jaxht._typing import Array, ArrayTree, Numeric
+from jaxht.linalg import counts
 from jaxht.linalg.inner_products import common_unit, widen
 from jaxht.linalg.selection import k_largest_mask, k_largest_masks
 from jaxht.transforms.base import is_masked
@@ -344,9 +345,9 @@ def count_kept(k: Numeric, size: int) -> Numeric:
                 f"k must be an integer of at least 0, or a fraction from 0 to 1; got {k}"
             )
         return min(k, size) if integral else math.floor(k * size + 0.5)
-    is_countable = size <= jnp.iinfo(jnp.int32).max
+    is_countable = not counts.is_wide(size)
     if integral:
-        return jnp.clip(k, 0, size).astype(jnp.int32) if is_countable else k
+        return counts.clip_count(k, size)[0] if is_countable else k
     fraction = widen(k)
     kept = jnp.floor(fraction * float(size) + 0.5)
     if not is_countable:
