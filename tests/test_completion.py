@@ -221,3 +221,23 @@ def test_numbers_of_rows_of_any_integers(dtype):
 def test_more_entries_than_can_be_numbered_are_refused():
     with pytest.raises(ValueError, match="entries, which are numbered"):
         jaxht.matrix_completion(np.array([0]), np.array([5]), np.ones(1), (70_000, 70_000))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_padded_entries_are_no_samples(traced):
+    """Whatever stands there; also beside weights."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 2, 2])
+    y, weights = rng.normal(size=5), np.array([1.0, 2, 1, 0.5, 1])
+
+    def value(rows, columns, y, weights):
+        f = jaxht.matrix_completion(rows, columns, y, (3, 3), l2=0.1, weights=weights)
+        return jaxht.solve(f, jaxht.Sparse(3), jaxht.HTP()).value
+
+    value = jax.jit(value) if traced else value
+    padding = np.full(4, 3), np.zeros(4, int), np.full(4, 7.0), np.ones(4)
+    for given in (weights, None):
+        whole = [np.append(a, b) for a, b in zip((rows, columns, y), padding[:3], strict=True)]
+        longer = None if given is None else np.append(given, padding[3])
+        expected = value(rows, columns, y, given)
+        np.testing.assert_allclose(value(*whole, longer), expected, rtol=1e-5)

@@ -567,3 +567,17 @@ def test_times_that_float32_does_not_tell_apart_are_no_ties(first):
 
     np.testing.assert_allclose(value(first + times), value(times), rtol=1e-6)
     np.testing.assert_allclose(value(np.uint32(first) + times.astype(np.uint32)), value(times))
+
+
+def test_efrons_ties_within_strata_in_a_jit():
+    """Of an objective that the program refers to."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(20, 4))
+    y = np.stack([rng.integers(1, 6, 20), rng.integers(0, 2, 20)], axis=1)
+    f = jaxht.Cox(A, y, 0.1, ties="efron", strata=rng.integers(0, 3, 20))
+
+    def value(x):
+        return f.value(x, f.predict(x))
+
+    x = jnp.ones(4)
+    np.testing.assert_allclose(jax.jit(value)(x), value(x), rtol=1e-6)

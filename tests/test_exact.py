@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
 
 import jaxht
 from jaxht import LeastSquares, Sparse
@@ -438,3 +439,40 @@ def test_an_interrupt_while_a_checkpoint_is_read_leaves_it(tmp_path, monkeypatch
         with pytest.raises(KeyboardInterrupt):
             search()
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("mean", [100.0, 1000.0])
+def test_bounds_hold_where_centred_columns_cancel(mean):
+    """Of sparse designs, centred without being made dense: rounding errors are those of products
+    with the columns as they are."""
+    n, d, l2 = 60, 5, 1e-3
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        A = (rng.normal(size=(n, d)) + mean).astype(np.float32)
+        y = (A[:, 0] - mean + 0.01 * rng.normal(size=n)).astype(np.float32)
+        design = jaxht.standardize(scipy.sparse.csr_array(A)).design
+        base = np.float64([design.base.matvec(unit) for unit in np.eye(d, dtype=np.float32)]).T
+        M = base - np.outer(np.float64(design.ones), np.float64(design.mean))
+
+        def value(x, M=M, y=y):
+            return np.mean((M @ x - y) ** 2) / 2 + l2 / 2 * x @ x
+
+        x = np.linalg.solve(M.T @ M / n + l2 * np.eye(d), M.T @ y / n)
+        near = x.astype(np.float32)
+        proof = jaxht.certify(LeastSquares(design, y, np.float32(l2)), Sparse(d), near)
+        assert float(proof.lower) <= value(x) and value(np.float64(near)) <= float(proof.value)
+
+
+def test_nodes_keep_what_they_may_be_divided_by():
+    """On the items that are left, in their numbers there."""
+    excluded = np.array([True, False, False, True, False])
+    node = OpenNode(
+        lower=0.0,
+        included=np.zeros(5, bool),
+        excluded=excluded,
+        x=np.arange(5.0),
+        step_size=1.0,
+        items=np.array([4, 1, 2]),
+    )
+    kept = np.array([1, 2, 3, 4])
+    assert kept[node.on(kept).items].tolist() == [4, 1, 2]

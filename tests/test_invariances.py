@@ -275,3 +275,44 @@ def test_units_of_the_target_of_estimators(single):
             scale = unit if name == "LeastSquares" else 1
             np.testing.assert_array_equal(changed.coef_ != 0, coef != 0)
             np.testing.assert_allclose(changed.coef_ / scale, coef, atol=2e-3 if single else 1e-6)
+
+
+# ---- powers of two, which round nothing ----
+
+
+SCALED_SOLVERS = {
+    "OLS": jaxht.OLS(),
+    "LocalSearch": jaxht.LocalSearch(num_starts=4, num_moves=5, patience=2),
+    "ExhaustiveLocalSearch": jaxht.ExhaustiveLocalSearch(),
+    "CGIHT": jaxht.CGIHT(),
+    "FIHT": jaxht.FIHT(),
+    "ALPS": jaxht.ALPS(),
+}
+EXTREMES = [(33, 33), (-30, -33), (40, 0), (-40, 0), (-40, -40)]
+
+
+@pytest.mark.parametrize("name", SCALED_SOLVERS)
+def test_units_at_the_ends_of_single_precision(name):
+    """The same support, value and status; CGIHT compares squares of gradients, which overflow, and
+    ALPS takes its last steps among rounding errors."""
+    rng = np.random.default_rng(3)
+    A = (rng.normal(size=(30, 20)) + 0.5 * rng.normal(size=(30, 1))).astype(np.float32)
+    y = (A[:, :4] @ np.array([1, -1, 1, -1.0]) + rng.normal(size=30)).astype(np.float32)
+    weights = rng.uniform(0.5, 2, size=30).astype(np.float32)
+
+    def run(of_A, of_y):
+        scaled = A * np.float32(2.0**of_A), y * np.float32(2.0**of_y)
+        f = jaxht.LeastSquares(*scaled, weights=weights)
+        solver, stop = SCALED_SOLVERS[name], jaxht.Stop(max_steps=60)
+        result = jaxht.solve(f, Sparse(4, k_max=4), solver, stop=stop)
+        return result, float(result.value) / 4.0**of_y
+
+    base, least = run(0, 0)
+    skipped = {"CGIHT": (33, 33), "ALPS": (-40, -40)}.get(name)
+    for units in EXTREMES:
+        if units == skipped:
+            continue
+        result, value = run(*units)
+        assert result.reason == base.reason, units
+        assert value == pytest.approx(least, rel=1e-4), units
+        assert result.support.numpy().tolist() == base.support.numpy().tolist(), units

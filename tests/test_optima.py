@@ -11,6 +11,7 @@ from scipy import sparse
 
 import jaxht
 from jaxht import ensembles, phase_diagram
+from jaxht.subproblems import refit
 from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -159,3 +160,50 @@ def test_the_step_size_of_the_theory():
     f = jaxht.LeastSquares(np.diag(np.float32([1, 2, 3, 4])), np.ones(4, np.float32), mean=False)
     np.testing.assert_allclose(jaxht.spectral.restricted_step_size(f, 1), 1 / 32, rtol=1e-5)
     np.testing.assert_allclose(jaxht.spectral.restricted_step_size(f, 3), 1 / 32, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["MultiResponse", "Softmax"])
+def test_exhaustive_search_of_rows(name):
+    """Where each item is a row of x, by enumeration."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(30, 4))
+    B = rng.normal(size=(4, 3)) * np.array([1, 0, 2, 0])[:, None]
+    if name == "MultiResponse":
+        f = jaxht.MultiResponse(A, A @ B + 0.1 * rng.normal(size=(30, 3)), 0.1)
+    else:
+        f = jaxht.Softmax(A, np.argmax(A @ B + rng.gumbel(size=(30, 3)), 1), 0.1, num_classes=3)
+    with x64():
+        best = jaxht.exhaustive_search(f, jaxht.Groups(2))
+        entries = jaxht.exhaustive_search(f, jaxht.Sparse(2))
+        solution = jaxht.solve(f, jaxht.Groups(2), jaxht.ExhaustiveSearch())
+        values = []
+        for S in itertools.combinations(range(12), 2):
+            support = jaxht.Support(jnp.zeros(12, bool).at[jnp.array(S)].set(True).reshape(4, 3))
+            x = refit(f.prepare(), support, jnp.zeros((4, 3))).x
+            values.append(f.value(x, f.predict(x)))
+    assert float(best.value) == pytest.approx(float(solution.value), rel=1e-7)
+    assert float(entries.value) == pytest.approx(min(map(float, values)), rel=1e-7)
+    assert np.count_nonzero(entries.x) == 2
+
+
+def test_bounds_beside_data_of_single_precision():
+    """Where JAX's default is double precision, whatever the numbers of the bounds are."""
+    A = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
+    f = jaxht.LeastSquares(A, A[:, 0], np.float32(0.1))
+    with x64():
+        for options in ({"nonnegative": True}, {"bounds": (np.zeros(6), np.full(6, 5.0))}):
+            constraint = jaxht.Sparse(2, **options)
+            best = jaxht.exhaustive_search(f, constraint)
+            assert best.x.dtype == best.value.dtype == np.float32
+            proof = jaxht.certify(f, constraint, best.x)
+            assert proof.lower.dtype == np.float32
+            assert float(proof.lower) <= float(best.value) <= float(proof.value) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("l2", "k", "message"), [(0.0, 1, "l2 must be above 0"), (0.1, 3, "k must be a rank")]
+)
+def test_reduced_rank_regression_refuses(l2, k, message):
+    A = np.random.default_rng(0).normal(size=(12, 6))
+    with pytest.raises(ValueError, match=message):
+        jaxht.reduced_rank_minimum(A, A[:, :2], l2, k)

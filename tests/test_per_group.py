@@ -303,3 +303,15 @@ REFUSED = [
 def test_what_cannot_be_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         jaxht.solve(problem(), SparsePerGroup(**arguments), jaxht.IHT())
+
+
+@pytest.mark.parametrize("most", [10**6, 2**31 - 1])
+def test_groups_without_limit(most):
+    """No number of entries overflows in the solvers that select more than k."""
+    A = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
+    y = A @ np.array([1, 0, 2, 0, 0, -1.0], np.float32)
+    groups = np.array([0, 0, 0, 1, 1, 1])
+    constraint = SparsePerGroup(3, groups=groups, per_group=np.array([most, 1]))
+    for solver in (jaxht.CoSaMP(), jaxht.GraSP()):
+        result = jaxht.solve(LeastSquares(A, y), constraint, solver)
+        assert result.support.numpy().tolist() == [0, 2, 5]

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxht
+from jaxht.designs import ShardedMatrix
 from tests.sharded import PRODUCTS, SOLVERS, D, K, N
 from tests.util import on_devices
 
@@ -133,3 +134,49 @@ jaxht.design(scipy.sparse.csr_array(np.ones({sizes}, np.float32)), NamedSharding
 """
     result = on_devices(4, "-c", code)
     assert "ValueError" in result.stderr and message in result.stderr
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_blocks_are_standardised_as_the_whole_matrix(form, weighted):
+    """Of large means, and where all rows of a block have weight 0; two by two blocks, here on one
+    device."""
+    rng = np.random.default_rng(0)
+    A = np.stack([1000 + rng.normal(size=400), rng.normal(size=400)], axis=1)
+    A = np.hstack([A, 2 * A + rng.normal(size=(400, 2))]).astype(np.float32)
+    weights = rng.integers(0, 3, 400).astype(np.float32) * (np.arange(400) >= 200)
+    weights = weights if weighted else None
+    mesh = Mesh(np.array(jax.devices()[:1]), ("a",))
+    parts = [
+        [
+            jaxht.design(form(A[i : i + 200, j : j + 2]), NamedSharding(mesh, P())).blocks
+            for j in (0, 2)
+        ]
+        for i in (0, 200)
+    ]
+    blocks = join_blocks(parts)
+    found = jaxht.standardize(ShardedMatrix(blocks), weights=weights)
+    mean = np.average(A, axis=0, weights=weights)
+    scale = np.sqrt(np.average((A - mean) ** 2, axis=0, weights=weights))
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(found.scale, scale, rtol=1e-4)
+    x = np.float32([1, -2, 0.5, 3])
+    expected = (A - mean) / scale @ x
+    np.testing.assert_allclose(found.design.matvec(x), expected, rtol=0, atol=2e-3)
+
+
+def join_blocks(parts):
+    """One grid of grids of one block each, with as many chunks as the fullest needs."""
+
+    def join(*leaves):
+        size = max(leaf.shape[2] for leaf in leaves) if leaves[0].ndim > 2 else None
+
+        def fill(leaf):
+            missing = 0 if size is None else size - leaf.shape[2]
+            widths = [(0, missing if axis == 2 else 0) for axis in range(leaf.ndim)]
+            return np.pad(leaf, widths, mode="edge")
+
+        rows = [np.concatenate([fill(leaf) for leaf in leaves[r : r + 2]], axis=1) for r in (0, 2)]
+        return np.concatenate(rows, axis=0)
+
+    return jax.tree.map(join, *parts[0], *parts[1])

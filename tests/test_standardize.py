@@ -298,3 +298,33 @@ def test_parts_take_a_bool_of_numpy():
     plain = jaxht.standardize(both, with_mean=True)
     again = jaxht.standardize(both, with_mean=np.True_)
     np.testing.assert_array_equal(plain.mean, again.mean)
+
+
+@pytest.mark.parametrize("mean", [100.0, 1e4])
+def test_squares_of_centred_columns_do_not_cancel(mean):
+    """Under weights, and where a mask says which are centred."""
+    rng = np.random.default_rng(0)
+    B = (mean + rng.normal(size=(300, 2))).astype(np.float32)
+    weights = (np.arange(300) % 5 > 0).astype(np.float32) * rng.integers(1, 3, 300)
+    for found in (
+        jaxht.standardize(scipy.sparse.csr_array(B)),
+        jaxht.standardize(scipy.sparse.csr_array(B), with_mean=np.array([True, True])),
+    ):
+        exact = (B - np.float64(found.mean)) / np.float64(found.scale)
+        squares = found.design.squared(jnp.asarray(weights, jnp.float32))
+        np.testing.assert_allclose(squares, weights @ exact**2, rtol=1e-3)
+        norms = np.linalg.norm(exact, axis=0)
+        np.testing.assert_allclose(found.design.column_norms(), norms, rtol=1e-3)
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_columns_whose_squares_underflow_or_are_not_finite_are_refused(form):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(6, 2)).astype(np.float32)
+    A[:, 0] = [1e-25, 2e-25, 3e-25, 0, 0, 1e-25]
+    with pytest.raises(ValueError, match=r"columns \[0\] of A"):
+        jaxht.standardize(form(A))
+    A[:, 0] = 1
+    A[5] = 1e20
+    with pytest.raises(ValueError, match=r"columns \[0, 1\] of A"):
+        jaxht.standardize(form(A), weights=np.float32([1, 2, 1, 1, 1, 0]))

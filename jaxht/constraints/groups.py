@@ -29,8 +29,9 @@ class Groups(SelectionConstraint):
     """At most k nonzero groups of coordinates: ``C = { x : |{ g : x_g != 0 }| <= k, lower <= x <=
     upper }``.
 
-    The projection is exact: it keeps the k groups of largest l2 norm, of equal ones those of the
-    lowest number. Within bounds it keeps those for which clipping to the bounds, instead of setting
+    The projection is exact up to the rounding of sums of squares: it keeps the k groups of largest
+    l2 norm, of equal ones those of the lowest number. In float32 groups below 1e-19 of the largest
+    entry are equal. Within bounds it keeps those for which clipping to the bounds, instead of setting
     to 0, reduces the distance to z most, as that of :class:`jaxht.Sparse` does.
 
     Args:

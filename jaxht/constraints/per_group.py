@@ -211,7 +211,8 @@ class SparsePerGroup(Sparse):
     def _largest_of_each(self, z: Array, times: Numeric = 1) -> Array:
         """The entries that are among the ``times`` N_g largest of their group."""
         groups = jnp.ravel(self.groups)
-        most = times * self._most[groups]
+        # No product overflows where there is no limit.
+        most = times * jnp.minimum(self._most, groups.size)[groups]
         marked = mark_in_groups(z.ravel(), groups, most)
         return marked.reshape(z.shape)
 

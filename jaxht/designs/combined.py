@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jaxht._checks import check_count
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs import algebra, design
 from jaxht.designs.operator import LinearOperator
@@ -72,6 +73,7 @@ def identity(d: int, *, dtype: ArrayDType = float) -> LinearOperator:
         >>> jaxht.operators.identity(3).shape
         (3, 3)
     """
+    check_count("d", d)
     return diagonal(jnp.ones(d, dtype))
 
 

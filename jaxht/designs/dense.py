@@ -100,7 +100,9 @@ class Dense(Design):
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``.
         Cost: n d."""
-        return matmul(weights, squares(self.array))
+        is_float = jnp.issubdtype(self.dtype, jnp.inexact)
+        array = self.array if is_float else self.array.astype(float)
+        return matmul(weights, squares(array))
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,). Cost: n d."""

@@ -97,6 +97,10 @@ class MatrixDesign(Design):
         """The norm of the n coefficients of each entry of X, (m, p)."""
         return self.vectorised.column_norms().reshape(self.matrix_shape)
 
+    def rounding_norms(self) -> Array:
+        """Those of the design of vectors."""
+        return self.vectorised.rounding_norms().reshape(self.matrix_shape)
+
     @property
     def variable_shape(self) -> tuple[int, ...]:
         """(m, p)."""

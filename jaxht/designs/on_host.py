@@ -27,6 +27,12 @@ def has_products(A: Any) -> bool:
 _tested: Any = weakref.WeakSet()
 
 
+def _is_tested(A: Any) -> bool:
+    with contextlib.suppress(TypeError):
+        return A in _tested
+    return False
+
+
 def wrap_operator(A: Any) -> LinearOperator:
     """A linear operator of SciPy as a design, whose products are callbacks; tested once.
 
@@ -40,9 +46,9 @@ def wrap_operator(A: Any) -> LinearOperator:
         raise ValueError(f"A must have real or complex numbers; got an operator of dtype {dtype}")
     shape = (int(A.shape[0]), int(A.shape[1]))
     product = HostProduct(A, shape)
-    with contextlib.suppress(TypeError):  # of what has no weak references
-        if A not in _tested:
-            _test(product)
+    if not _is_tested(A):
+        _test(product)
+        with contextlib.suppress(TypeError):  # of what has no weak references
             _tested.add(A)
     default = complex if product.is_complex else float
     own = dtype if dtype in (np.float32, np.complex64) else default

@@ -65,6 +65,11 @@ class Design(abc.ABC):
         """Euclidean norms of the columns, (d,)."""
         return jnp.sqrt(self.squared(jnp.ones(self.shape[0], real_dtype(self))))
 
+    def rounding_norms(self) -> Array:
+        """What the rounding errors of products are relative to, as they are to the norms of the
+        columns where nothing cancels, (d,)."""
+        return self.column_norms()
+
     def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
         """Mean and variance of each column, for weights (n,) of sum 1, or None for equal ones.
 

@@ -9,6 +9,7 @@ from jaxht._dataclass import integer, pytree
 from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.protocol import Design
+from jaxht.linalg.inner_products import real_dtype, squares
 
 
 @pytree
@@ -75,14 +76,18 @@ class RepeatedColumns(Design):
         """Euclidean norms of the rows, (n,). Cost: p columns."""
 
         def add(j, sums):
-            return sums + self.columns(j[None])[0] ** 2
+            return sums + squares(self.columns(j[None])[0])
 
-        zero = jnp.zeros(self.shape[0], self.dtype)
+        zero = jnp.zeros(self.shape[0], real_dtype(self))
         return jnp.sqrt(fori_loop(jnp.int32(0), jnp.int32(self.shape[1]), add, zero))
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (p,)."""
         return self.base.column_norms()[self.indices]
+
+    def rounding_norms(self) -> Array:
+        """Those of the base."""
+        return self.base.rounding_norms()[self.indices]
 
     @property
     def has_column_norms(self) -> bool:

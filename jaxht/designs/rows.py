@@ -85,6 +85,8 @@ class SparseRows(Design):
         """``A^H r``, from (b,) to (d,), or from (b, c) to (d, c). Cost: the entries of the rows,
         times c, and d c."""
 
+        r = jnp.asarray(r)
+
         def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
             entries = r.at[row].get(mode="fill", fill_value=0)[:, None]
             terms = _align(values.conj(), entries) * entries

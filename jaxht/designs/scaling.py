@@ -99,8 +99,17 @@ class Centred(Design):
         return Centred(base, mean, ones, norms)
 
     def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: that of B, and a product."""
+        """``sum_i weights_i A_ij^2`` for all j, (d,), of weights that are not negative, and 0 where u
+        is. Cost: that of the moments of B; else that of B, and a product."""
         weighted = weights * self.ones
+        sum_of_weights = jnp.sum(weighted)
+        central = self.base.central_moments(
+            weighted / jnp.where(sum_of_weights > 0, sum_of_weights, 1)
+        )
+        if central is not None:  # nothing cancels
+            mean, variance = central
+            squares = variance + (mean - self.mean) ** 2
+            return jnp.where(sum_of_weights > 0, sum_of_weights * squares, 0)
         total = self.base.squared(weights) - 2 * self.mean * self.base.rmatvec(weighted)
         return jnp.maximum(total + self.mean**2 * jnp.vdot(weighted, self.ones), 0)
 
@@ -108,6 +117,10 @@ class Centred(Design):
         """Euclidean norms of the rows, (n,). Cost: that of B, and a product."""
         along = self.base.row_norms() ** 2 - 2 * self.ones * self.base.matvec(self.mean)
         return jnp.sqrt(jnp.maximum(along + self.ones**2 * jnp.vdot(self.mean, self.mean), 0))
+
+    def rounding_norms(self) -> Array:
+        """Those of B and of what is subtracted, which cancel."""
+        return self.base.rounding_norms() + jnp.abs(self.mean) * jnp.sqrt(jnp.sum(self.ones))
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,): as given, else by :meth:`squared`."""
@@ -193,17 +206,17 @@ def _check_squares(A: Design, weights: Array | None, variance: Array, square: Ar
     known = known_values(square)
     if known is None:
         return
-    is_lost = np.isinf(known) | np.isinf(np.asarray(variance))
-    if np.any(known == 0) and A.dense_array is not None:
-        is_entry = A.dense_array != 0
-        if weights is not None:
-            is_entry &= (weights > 0)[:, None]
-        is_lost |= (known == 0) & np.asarray(jnp.any(is_entry, axis=0))
+    is_lost = ~np.isfinite(known) | ~np.isfinite(np.asarray(variance))
+    if np.any(known == 0) and A.has_cheap_columns:
+        # Random signs, so that no sum is 0; the product of an operator would be rounded.
+        signs = np.random.default_rng(0).normal(size=A.shape[0]).astype(known.dtype)
+        sums = A.rmatvec(jnp.asarray(signs) if weights is None else signs * (weights > 0))
+        is_lost |= (known == 0) & (np.asarray(sums) != 0)
     if np.any(is_lost):
         columns = np.flatnonzero(is_lost)[:5].tolist()
         raise ValueError(
-            f"squares of columns {columns} of A over- or underflow in {np.dtype(A.dtype)}: give "
-            "these columns in other units"
+            f"columns {columns} of A have entries that are not finite, or whose squares over- or "
+            f"underflow in {np.dtype(A.dtype)}: give these columns in other units"
         )
 
 

@@ -17,6 +17,7 @@ from jaxht.designs.dense import Dense
 from jaxht.designs.protocol import Design
 from jaxht.designs.sparse import SparseMatrix, may_gather, read_entries
 from jaxht.designs.stacked import positions_within
+from jaxht.linalg.inner_products import is_complex
 
 
 @pytree
@@ -138,6 +139,27 @@ class ShardedMatrix(Design):
         parts = _cut(weights, self.grid[0])
         squares = _map(self.blocks, lambda block, part: block.squared(part), rows=parts)
         return _join(squares.sum(axis=0))
+
+    def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
+        """Mean and variance of each column, from those of the blocks of rows; None of complex
+        numbers."""
+        if is_complex(self):
+            return None
+        n = self.shape[0]
+        shares = jnp.full(n, 1 / n, self.dtype) if weights is None else weights
+        parts = _cut(shares, self.grid[0])
+        totals = parts.sum(axis=1)
+        own = parts / jnp.where(totals > 0, totals, 1)[:, None]
+        means, variances = _map(
+            self.blocks, lambda block, share: block.central_moments(share), rows=own
+        )
+        totals = totals[:, None, None]
+        # Of a block without weight they are 0 / 0.
+        means = jnp.where(totals > 0, means, 0)
+        variances = jnp.where(totals > 0, variances, 0)
+        mean = jnp.sum(totals * means, axis=0)
+        variance = jnp.sum(totals * (variances + (means - mean) ** 2), axis=0)
+        return _join(mean), _join(variance)
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,)."""

@@ -100,6 +100,10 @@ class Stacked(Design):
         """Euclidean norms of the columns, (d,)."""
         return jnp.concatenate([part.column_norms() for part in self.parts])
 
+    def rounding_norms(self) -> Array:
+        """Those of the parts."""
+        return jnp.concatenate([part.rounding_norms() for part in self.parts])
+
 
 def positions_within(indices: Array, first: Numeric, size: int) -> Array:
     """Positions of columns, or of rows, in a part of ``size`` from ``first`` on; ``size`` for those

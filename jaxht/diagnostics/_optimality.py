@@ -17,7 +17,7 @@ from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse, check_selection
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import check_real, is_complex, real_dtype, real_vdot, squares
+from jaxht.linalg.inner_products import check_real, is_complex, real_dtype, real_vdot, square_ratio
 from jaxht.linalg.products import Variable, known_by_products
 from jaxht.objectives.objective import Objective, cast_point, check_products
 from jaxht.runner import call_on_device
@@ -304,7 +304,7 @@ def _best_swap(
         column = H(unit.astype(x.dtype).reshape(x.shape)).ravel()
         lost = real_vdot(out, jnp.sum(jnp.where(unit, out * column / 2 - slope, 0)))
         after = slope - out * column
-        gains = jnp.where(is_curved, squares(after) / (2 * curvature), 0) - lost
+        gains = jnp.where(is_curved, square_ratio(after, 2 * curvature), 0) - lost
         gains = jnp.where(inside, -jnp.inf, gains)
         if not constraint.is_uniform:
             gains = jnp.where(constraint.joinable(inside & ~unit).ravel(), gains, -jnp.inf)

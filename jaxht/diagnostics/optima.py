@@ -12,12 +12,12 @@ from jax import lax
 from numpy.typing import ArrayLike
 
 from jaxht._checks import check_count, check_kind
-from jaxht._dataclass import pytree
+from jaxht._dataclass import cast_numbers, pytree
 from jaxht._meshes import shard_automatically
 from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import check_real_array, is_complex
+from jaxht.linalg.inner_products import check_real_array, is_complex, real_dtype
 from jaxht.linalg.normal_equations import ratio
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.exhaustive_search import MAX_SUPPORTS
@@ -77,7 +77,7 @@ def exhaustive_search(
     """
     check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
-    constraint = constraint.prepare(objective.shape)
+    constraint = cast_numbers(constraint.prepare(objective.shape), real_dtype(objective))
     check_selection(constraint)
     with jax.ensure_compile_time_eval():
         active = constraint.always_active
@@ -87,17 +87,20 @@ def exhaustive_search(
         )
     problem = subproblem(objective, constraint)
     zeros = jnp.zeros(objective.shape, objective.dtype)
-    num = jax.eval_shape(constraint.scores, zeros).size
+    items = jax.eval_shape(constraint.scores, zeros)
+    num = items.size
     kept = np.flatnonzero(np.broadcast_to(np.ravel(active), (num,)))
     subsets = _subsets(num, int(constraint.k), kept)
     if not constraint.is_uniform:
         masks = np.zeros((len(subsets), num), bool)
         np.put_along_axis(masks, subsets, True, axis=1)
         with jax.ensure_compile_time_eval():
-            subsets = subsets[np.asarray(jax.vmap(constraint.allows)(masks))]
+            allowed = jax.vmap(constraint.allows)(masks.reshape(-1, *items.shape))
+            subsets = subsets[np.asarray(allowed)]
 
     def refit_on(subset: Array) -> tuple[Array, Support, Array]:
-        support = constraint.support(jnp.zeros(num, bool).at[subset].set(True))
+        selected = jnp.zeros(num, bool).at[subset].set(True)
+        support = constraint.support(selected.reshape(items.shape))
         found = problem.refit(support, zeros)
         return found.x, support, objective.value(found.x, found.pred)
 
@@ -197,7 +200,7 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
         f*, computed in double precision on the host.
 
     Raises:
-        ValueError: for complex numbers, and a k that is no rank.
+        ValueError: for complex numbers, a k that is no rank, and an l2 that is not above 0.
 
     Cost: ``n d^2 + d^3``.
 
@@ -217,6 +220,10 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
     A = np.asarray(A.toarray() if hasattr(A, "toarray") else A, np.float64)
     Y = np.asarray(Y, np.float64)
     n, d = A.shape
+    if k > min(d, Y.shape[1]):
+        raise ValueError(f"k must be a rank, at most {min(d, Y.shape[1])}; got {k}")
+    if not l2 > 0:
+        raise ValueError(f"l2 must be above 0; got {l2}")
     C = A.T @ Y / n
     G = A.T @ A / n + l2 * np.eye(d)
     decreases = np.linalg.eigvalsh(C.T @ np.linalg.solve(G, C))[::-1]

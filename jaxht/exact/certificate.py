@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._checks import check_kind
+from jaxht._dataclass import cast_numbers
 from jaxht._meshes import shard_automatically
 from jaxht._programs import bounded_jit
 from jaxht._repr import short_repr
@@ -24,7 +25,7 @@ from jaxht.exact.relaxation import (
     bound_at,
     relax,
 )
-from jaxht.linalg.inner_products import is_complex
+from jaxht.linalg.inner_products import is_complex, real_dtype
 from jaxht.objectives.dual import check_dual, column_bound, dual_variables
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.objective import Objective, cast_point
@@ -117,7 +118,7 @@ def certify(
         x = split_pairs(cast_point(x, complex_model))
         objective, constraint = as_pairs(complex_model, constraint.prepare(complex_model.shape))
     model = cast(LinearModel, objective.prepare())
-    constraint = constraint.prepare(model.shape)
+    constraint = cast_numbers(constraint.prepare(model.shape), real_dtype(model))
     x = cast_point(x, model)
     if solver is None and has_perspective(constraint):
         gap_rtol = 0.0 if stop.gap_rtol is None else stop.gap_rtol

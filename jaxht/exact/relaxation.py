@@ -119,7 +119,9 @@ class Relaxation(NamedTuple):
         """The inverse of a bound of the curvature; 1 where that tells nothing."""
         f = self.smooth
         largest_weight = jnp.max(f.weight(jnp.ones(f.num_samples, f.dtype)))
-        curvature = self.columns**2 * f.curvature_bound() * largest_weight
+        A = f.design
+        columns = jnp.max(A.column_norms()) if A.has_column_norms else self.columns
+        curvature = columns**2 * f.curvature_bound() * largest_weight
         is_known = (curvature > 0) & (curvature < jnp.inf)
         return jnp.where(is_known, 1 / curvature, 1)
 

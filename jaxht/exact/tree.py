@@ -41,13 +41,13 @@ class OpenNode:
         return dataclasses.replace(self, included=included, excluded=excluded)
 
     def on(self, kept: NDArray[np.int64]) -> "OpenNode":
-        """With the items at ``kept`` alone; all others are excluded."""
+        """With the items at ``kept`` alone, in order, and all that are not excluded."""
         return dataclasses.replace(
             self,
             included=self.included[kept],
             excluded=self.excluded[kept],
             x=self.x[kept],
-            items=np.array([], np.int64),
+            items=np.searchsorted(kept, self.items),
         )
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "real_products",
     "real_vdot",
     "scaled_norm",
+    "square_ratio",
     "squares",
     "widen",
 ]
@@ -84,6 +85,14 @@ def real_products(u: Array, v: Array) -> Array:
 def squares(v: Array) -> Array:
     """``|v_i|^2``, real."""
     return v.real**2 + v.imag**2 if is_complex(v) else v**2
+
+
+def square_ratio(v: Array, r: Array) -> Array:
+    """``|v_i|^2 / r_i``, real, where neither the square nor 1 / r need be a number: none over- or
+    underflows that the quotient does not."""
+    if not is_complex(v):
+        return v * (v / r)
+    return v.real * (v.real / r) + v.imag * (v.imag / r)
 
 
 def widen(v: Array) -> Array:

@@ -141,8 +141,8 @@ def conjugate_loss(objective: LinearModel) -> ScalarLoss:
 
 
 def column_bound(objective: LinearModel) -> Array:
-    """An upper bound of the Euclidean norms of the columns of A, by which rounding errors of
-    products are bounded.
+    """An upper bound of the Euclidean norms of the columns of A, and of what cancels in them, by
+    which rounding errors of products are bounded; of operators without known norms an estimate.
 
     Args:
         objective: a linear model that :func:`check_dual` accepts, prepared.
@@ -160,7 +160,7 @@ def column_bound(objective: LinearModel) -> Array:
     """
     A = objective.design
     if A.has_column_norms:
-        return jnp.max(A.column_norms())
+        return jnp.max(A.rounding_norms())
     gram = SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.variable_shape, objective.dtype)
     return jnp.sqrt(gram.norm())
 

@@ -87,7 +87,7 @@ class FiniteSum(Custom, SumOverSamples):
         check_real(self)
         warn_of_rounding(self.samples)
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
-        if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):
+        if len({shape[:1] for shape in shapes}) != 1 or not shapes[0] or not shapes[0][0]:
             raise ValueError(
                 f"samples must be arrays of the same first length n >= 1; got shapes {shapes}"
             )

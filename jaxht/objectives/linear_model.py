@@ -172,7 +172,7 @@ class LinearModel(SumOverSamples):
         _check_samples(model)
         shapes = {"l2": model.shape, "weights": model.weights_shape(shape[0]), "strata": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
-        _check_weights(model.weights, dtype)
+        _check_weights(model, dtype)
         if model.loss.has_unit:
             _check_unit(model.y, dtype)
         model.loss.check(_present_targets(model))
@@ -506,11 +506,18 @@ def _check_complex(model: Model) -> Model:
     )
 
 
-def _check_weights(weights: Any, dtype: Any) -> None:
-    """Raise ValueError for weights below 0, and for those whose sums, times squares of ordinary
-    numbers, over- or underflow: with such a sum the mean of any losses is 0."""
+def _check_weights(model: LinearModel, dtype: Any) -> None:
+    """Raise ValueError for one weight of all samples, for weights below 0, and for those whose sums,
+    times squares of ordinary numbers, over- or underflow: with such a sum the mean of any losses is
+    0."""
+    weights = model.weights
+    if weights is None:
+        return
+    if jnp.ndim(weights) == 0:
+        shape = model.weights_shape(model.num_samples)
+        raise ValueError(f"weights must have shape {shape}; got one number: leave it out")
     known = known_values(weights)
-    if known is None or known.ndim == 0 or known.size == 0:
+    if known is None or known.size == 0:
         return
     if np.min(known) < 0:
         raise ValueError(f"weights must be at least 0; got {np.min(known)}")

@@ -108,8 +108,8 @@ def matrix_completion(
     fewer entries.
 
     Args:
-        rows: (n,) integers, traced. Where a row is m, nothing is observed, so that lanes may have
-            different numbers of entries. Or the matrix itself, (m, p), traced, NaN where it is not
+        rows: (n,) integers, traced. Where a row is m, nothing is observed, and the weight is 0, so
+            that lanes may have different numbers of entries. Or the matrix itself, (m, p), traced, NaN where it is not
             observed: it takes the place of all four.
         columns: (n,) integers, traced.
         y: (n,), the observed values, traced. From a mask: ``rows, columns = np.nonzero(mask)`` and
@@ -266,12 +266,17 @@ def _read_entries(
         )
     _check_indices("rows", rows, m, m)
     _check_indices("columns", columns, p, p - 1)
+    options = dict(options)
+    known = known_values(rows)
+    if known is None or np.any(known == m):  # where nothing is observed, there is no sample
+        weights = options.get("weights")
+        options["weights"] = jnp.where(rows < m, 1.0 if weights is None else weights, 0)
     return _Entries(
         rows=rows.astype(jnp.int32),
         columns=columns.astype(jnp.int32),
         y=y,
         shape=(m, p),
-        options=dict(options),
+        options=options,
     )
 
 

@@ -30,11 +30,12 @@ def exact_step(objective: LinearModel, point: Iterate, g: Array, p: Array) -> Ex
     """The exact step along p from a point of gradient g. Cost: one product."""
     # In units of the largest entry no square over- or underflows.
     scale = jnp.max(jnp.abs(p))
-    unit = p / jnp.where(scale > 0, scale, 1)
+    divisor = jnp.where(scale > 0, scale, 1)
+    unit = p / divisor
     image = objective.predict(unit)
     hessian = objective.hessian(point.x, point.pred)
     curvature = hessian.quadratic_form(unit, image)
-    return ExactStep(ratio(-real_vdot(g, unit), scale * curvature), scale * image)
+    return ExactStep(ratio(-real_vdot(g / divisor, unit), curvature), scale * image)
 
 
 def restrict_or_all(T: Support, v: Array) -> Array:

@@ -12,7 +12,7 @@ from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.linalg.full_precision import machine_eps, matmul
-from jaxht.linalg.inner_products import conj_matmul, real_vdot, squares
+from jaxht.linalg.inner_products import conj_matmul, real_vdot, square_ratio, squares
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.linear_models import gather_column, ridge_per_sample, weight_by
@@ -172,5 +172,5 @@ def gains_along(derivatives: Array, remaining: Array, total: Array) -> Array:
     where it overflows."""
     eps = machine_eps(total)
     is_independent = remaining > NO_CURVATURE_ULPS * eps * total
-    gains = squares(derivatives) / jnp.where(is_independent, 2 * remaining, 1)
+    gains = square_ratio(derivatives, jnp.where(is_independent, 2 * remaining, 1))
     return jnp.where(jnp.isfinite(total), jnp.where(is_independent, gains, 0), jnp.nan)

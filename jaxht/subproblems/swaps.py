@@ -13,9 +13,8 @@ from jaxht._loops import fori_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.full_precision import machine_eps, matmul
-from jaxht.linalg.inner_products import real_vdot, squares
+from jaxht.linalg.inner_products import real_vdot, square_ratio
 from jaxht.linalg.lapack import inverse_cholesky
-from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.selection import gather
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.quadratic_model import QuadraticModel
@@ -191,12 +190,12 @@ class SupportMinimum:
         """
         independent = ~self.selected & (self.remaining > self._threshold)
         curvature = jnp.where(independent, self.remaining, 1)
-        gains = squares(feasible(self.descent)) / (2 * curvature)
+        gains = square_ratio(feasible(self.descent), 2 * curvature)
         return jnp.where(independent, gains, -jnp.inf)
 
     def removal_losses(self) -> Array:
         """The increase of f for the coordinate of each slot that leaves, ``|w_i|^2 / (2 M_ii)``."""
-        return squares(self.w) / (2 * self._inverse_diagonal)
+        return square_ratio(self.w, 2 * self._inverse_diagonal)
 
     def swap_gains(self, feasible: Callable[[Array], Array] = _unrestricted) -> Array:
         r"""How much f decreases for each slot i that leaves and each j that joins, (k_max, d).
@@ -208,10 +207,10 @@ class SupportMinimum:
         Cost: k_max d, without a product with the design.
         """
         m = self._inverse_diagonal[:, None]
-        remaining = self.remaining[None] + squares(self.images) / m
+        remaining = self.remaining[None] + square_ratio(self.images, m)
         descent = self.descent[None] + self.w[:, None] / m * self.images.conj()
         allowed = (remaining > self._threshold[None]) & ~self.selected[None] & self.filled[:, None]
-        gains = squares(feasible(descent)) / jnp.where(allowed, 2 * remaining, 1)
+        gains = square_ratio(feasible(descent), jnp.where(allowed, 2 * remaining, 1))
         return jnp.where(allowed, gains - self.removal_losses()[:, None], -jnp.inf)
 
     def insert(self, f: QuadraticModel, slot: Numeric, j: Array) -> "SupportMinimum":
@@ -232,7 +231,7 @@ class SupportMinimum:
             images=self.images + jnp.outer(direction, rest) / s,
             w=self.w + direction * step,
             descent=jnp.where(is_j, 0, self.descent - rest.conj() * step),
-            remaining=jnp.where(is_j, 0, self.remaining - squares(rest) / s),
+            remaining=jnp.where(is_j, 0, self.remaining - square_ratio(rest, s)),
             diagonal=self.diagonal,
         )
 
@@ -242,7 +241,8 @@ class SupportMinimum:
         column = self.inverse[slot].conj()
         image = self.images[slot]
         w = self.w[slot]
-        per_m = jnp.where(jnp.any(is_slot), 1 / column[slot].real, 0)
+        m = jnp.where(jnp.any(is_slot), column[slot].real, jnp.inf)
+        per_m = 1 / m
         scaled = column * per_m
         crossed = is_slot[:, None] | is_slot[None]
         return SupportMinimum(
@@ -251,7 +251,7 @@ class SupportMinimum:
             images=jnp.where(is_slot[:, None], 0, self.images - jnp.outer(scaled, image)),
             w=jnp.where(is_slot, 0, self.w - scaled * w),
             descent=self.descent + image.conj() * (w * per_m),
-            remaining=self.remaining + squares(image) * per_m,
+            remaining=self.remaining + square_ratio(image, m),
             diagonal=self.diagonal,
         )
 
@@ -284,7 +284,9 @@ class SupportMinimum:
             if not constraint.is_uniform:
                 possible &= constraint.joinable(minimum.selected)
                 gains = jnp.where(possible, gains, -jnp.inf)
-            by_derivative = ratio(squares(minimum.descent), minimum.diagonal)
+            has_curvature = minimum.diagonal > 0
+            curvature = jnp.where(has_curvature, minimum.diagonal, 1)
+            by_derivative = jnp.where(has_curvature, square_ratio(minimum.descent, curvature), 0)
             scores = jnp.where(by_gradient & possible, by_derivative, gains)
             best = jnp.argmax(scores).astype(jnp.int32)
             j = jnp.where(wanted[slot] < gains.size, wanted[slot], best)

@@ -257,7 +257,7 @@ class CoxLoss(Loss):
         is_within = (places >= 0) & (places < n)
         places = jnp.clip(places, 0, n - 1)
         if self.strata is not None:
-            samples = self.risk_sets.order[places]
+            samples = jnp.asarray(self.risk_sets.order)[places]
             is_within &= self.strata[samples] == self.strata
         logs, means = _take(sums, places)
         logs = logs.where(is_within)
