@@ -377,3 +377,8 @@ def test_a_k_that_leaves_x_not_free_is_refused(k):
     f = jaxht.LeastSquares(A, A[:, 0])
     with pytest.raises(ValueError, match=r"constraint must be Sparse\(30\) for AMP"):
         jaxht.solve(f, jaxht.Sparse(k, k_max=30), jaxht.baselines.AMP())
+
+
+def test_the_error_of_many_steps_without_noise_is_0():
+    """Where nonzeros have 1e150 standard deviations."""
+    assert jaxht.baselines.predict_amp(0.5, 0.05, 1000)[-1] == 0

@@ -176,3 +176,21 @@ def test_a_threshold_of_0_is_no_step():
 def test_errors_name_what_is_needed(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("last", [2.0, 1.01, 1.0])
+def test_operators_whose_rows_depend_on_each_other(last):
+    """A measurement that is repeated: exactly, or with noise, and then there is no gap, and no x
+    beside which much is left."""
+    A = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    A[2] = A[0]
+    y = np.float32([1, 2, last])
+    stop = Stop(gap_rtol=1e-3, max_steps=2000)
+    dense, by_products = (
+        jaxht.solve(LeastSquares(design, y), Sparse(5), BasisPursuit(), stop=stop)
+        for design in (A, jaxht.LinearOperator(lambda x, A: A @ x, (3, 5), (A,)))
+    )
+    assert np.isfinite(by_products.gap) == np.isfinite(dense.gap) == (last == 1)
+    assert float(by_products.value) == pytest.approx(float(dense.value), rel=5e-3)
+    left = np.linalg.norm(A @ by_products.x - y)
+    assert left == pytest.approx(abs(last - 1) / 2**0.5, rel=0.05, abs=1e-5)

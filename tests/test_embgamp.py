@@ -74,7 +74,8 @@ def embgamp(A, y):
 
 def record(carry):
     prior, unit = carry.state.prior, carry.state.unit
-    mean, variance, noise = unit * prior.mean, unit**2 * prior.variance, unit**2 * prior.noise
+    of_x = unit / carry.state.unit_of_A
+    mean, variance, noise = of_x * prior.mean, of_x**2 * prior.variance, unit**2 * prior.noise
     return carry.iterate.x, prior.share, mean, variance, noise
 
 
@@ -143,12 +144,12 @@ def test_it_ends_where_rounding_is_left(dtype):
     np.testing.assert_allclose(found.x, x, atol=50 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("of_columns", [1.0, 1e-6])
+@pytest.mark.parametrize("of_columns", [1.0, 1e-6, 1e16])
 def test_solutions_have_the_units_of_the_data(of_columns):
     rng = np.random.default_rng(2)
     A, x = rng.normal(size=(60, 120)), np.zeros(120)
     x[:8] = rng.normal(size=8)
-    scales = np.float32([1, 1e-6, 1e-12, 1e-25, 1e12])
+    scales = np.float32([1, 1e-6, 1e-12, 1e-20, 1e12])
     solve = jax.jit(jax.vmap(lambda A, y: jaxht.solve(LeastSquares(A, y), Sparse(120), EMBGAMP())))
     columns = np.stack([of_columns * A] * len(scales)).astype(np.float32)
     found = solve(columns, (scales[:, None] * (A @ x)).astype(np.float32))

@@ -231,3 +231,13 @@ def test_wilson_covers_as_often_as_it_says():
 def test_wilson_refuses_what_is_not_a_count_or_a_confidence(args):
     with pytest.raises(ValueError, match=r"successes must|confidence must"):
         metrics.wilson_interval(*args)
+
+
+def test_errors_of_integers_and_booleans_do_not_wrap():
+    for dtype, x, x_true, error in (
+        (jnp.uint8, [0], [1], 1),
+        (jnp.int8, [100], [-100], 200),
+        (bool, [True, False], [False, False], 1),
+    ):
+        found = metrics.estimation_error(jnp.array(x, dtype), jnp.array(x_true, dtype))
+        assert float(found) == error

@@ -141,3 +141,13 @@ def test_the_restricted_gradient_is_that_of_the_largest_groups(bounds):
     assert optimality(f, groups, np.zeros(6), swaps=False).restricted_gradient == 5
     entries = jaxht.Sparse(1, keep=first, bounds=bounds)
     assert optimality(f, entries, np.zeros(6), swaps=False).restricted_gradient == 4
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-25])
+def test_a_design_of_zeros_or_nearly(size):
+    """On which every point is stationary."""
+    f = jaxht.LeastSquares(np.full((4, 3), size, np.float32), np.ones(4, np.float32))
+    found = jaxht.optimality(f, jaxht.Sparse(1), np.zeros(3, np.float32))
+    assert 0 <= float(found.fixed_point_residual) < 1e-3 or size
+    assert np.isfinite(found.fixed_point_residual)
+    assert np.isfinite(jaxht.spectral.restricted_step_size(f, 1))

@@ -1,5 +1,6 @@
 """Arguments of estimators: what k counts, units, weights, bounds, offsets, and the choice of k."""
 
+import functools
 import itertools
 
 import jax
@@ -19,7 +20,10 @@ from sklearn.linear_model import (
 from sklearn.metrics import log_loss, r2_score
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 
+import jaxht
+from jaxht import Sparse
 from jaxht.sklearn import (
     L0Classifier,
     L0CoxRegressor,
@@ -52,6 +56,7 @@ from tests.estimators import (
     three_labels,
     two_targets,
 )
+from tests.util import precision
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -707,3 +712,49 @@ def test_score_where_a_target_is_missing_everywhere():
     assert model.score(X, partly) == pytest.approx(r2_score(y[:, 0], fitted))
     with pytest.raises(ValueError, match="not missing"):
         model.score(X, np.full_like(y, np.nan))
+
+
+@pytest.mark.parametrize("name", ["L0CoxRegressor", "L0OrdinalClassifier"])
+def test_stability_selection_has_no_intercept_where_the_model_has_none(name):
+    """The halves are those of `jaxht.inference` on the standardised columns."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    if name == "L0CoxRegressor":
+        y = np.column_stack([rng.exponential(np.exp(-X[:, 2])), rng.random(60) < 0.8])
+        f = jaxht.Cox
+    else:
+        y = np.digitize(2 * X[:, 2] + rng.logistic(size=60), [-1, 1])
+        f = functools.partial(jaxht.Ordinal, num_classes=3)
+    model = getattr(jaxht.sklearn, name)(k=2, solver=jaxht.NIHT())
+    found = model.stability_selection(X, y, num_pairs=5, random_state=0)
+    assert found.results.x.shape[-1] == 5
+    with precision("float64"):
+        Z = jaxht.standardize(X).design.dense_array
+        seed = check_random_state(0).randint(2**31 - 1)
+        expected = jaxht.inference.stability_selection(
+            f(Z, y), Sparse(2), jaxht.NIHT(), num_pairs=5, key=jax.random.key(seed)
+        )
+    np.testing.assert_allclose(found.frequencies, expected.frequencies)
+
+
+def test_targets_that_overflow_in_the_precision_of_the_features_are_refused():
+    X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    with pytest.raises(ValueError, match="y overflows float32"):
+        L0Regressor(k=1).fit(X, 1e39 * X[:, 0].astype(float))
+
+
+@pytest.mark.parametrize(("unit", "verb"), [(1e20, "underflow"), (1e-20, "overflow")])
+def test_precisions_beyond_single_precision_are_refused(unit, verb):
+    X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    with pytest.raises(ValueError, match=f"precisions of features .* {verb} float32"):
+        SparseGraphicalModel(k=1).fit(X * np.float32(unit))
+    near = SparseGraphicalModel(k=2).fit(X * np.float32(unit**0.75))
+    plain = SparseGraphicalModel(k=2).fit(X)
+    scaled = near.precision_.astype(float) * unit**1.5
+    np.testing.assert_allclose(scaled, plain.precision_, rtol=1e-4, atol=1e-6)
+
+
+def test_numbers_of_features_are_numbers_whatever_array_holds_them():
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    model = L0Regressor(k=2, always=np.array([1, 2], dtype=object)).fit(X, X[:, 0])
+    assert np.flatnonzero(model.support_).tolist() == [1, 2]

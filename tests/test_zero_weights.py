@@ -9,6 +9,7 @@ import scipy.sparse
 
 import jaxht
 from jaxht import Sparse, Status
+from jaxht.sklearn import L0Classifier, L0Regressor
 from tests.util import host, precision, quick
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -281,3 +282,24 @@ def test_moments_of_a_padded_batch():
     np.testing.assert_array_equal(moments.gram, [[1, 2], [2, 4]])
     np.testing.assert_array_equal(moments.products, [1, 2])
     assert moments.squares == 1
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("missing", [9.97e36, 1e20])
+def test_estimators_look_at_no_sample_of_weight_0(form, missing):
+    """Whose features say by a huge number that they are missing."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 4)).astype(np.float32)
+    y = X[:, 1] - 0.5 * X[:, 3]
+    weights = np.ones(40)
+    weights[[0, 17]] = 0
+    kept = weights > 0
+    expected = L0Regressor(k=2).fit(form(X[kept]), y[kept])
+    X[~kept] = missing
+    found = L0Regressor(k=2).fit(form(X), y, weights)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.intercept_, expected.intercept_, atol=1e-5)
+    classes = np.where(y > 0, "yes", "no")
+    expected = L0Classifier(k=1).fit(form(np.where(kept[:, None], X, 0)), classes, weights)
+    found = L0Classifier(k=1).fit(form(X), classes, weights)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-3, atol=1e-5)

@@ -50,11 +50,14 @@ class BasisPursuitState(NamedTuple):
         multiplier: u, (d,).
         threshold: t.
         inverse: that of ``A A^*``; None where A is not an array.
+        damping: what is added to the diagonal of ``A A^*`` where A is not an array and nothing fits
+            y; else 0.
     """
 
     multiplier: Leaf
     threshold: Leaf
     inverse: InverseGram | None
+    damping: Leaf
 
 
 class Fit(NamedTuple):
@@ -64,7 +67,7 @@ class Fit(NamedTuple):
         x: (d,).
         price: ``(A A^*)^{-1} (y - A v)`` of the point v to which x is the nearest.
         misses: bool, whether in a direction in which A has no rows more than rounding is left of
-            ``y - A x``.
+            ``y - A x``; of designs that are not arrays, in any.
     """
 
     x: Leaf
@@ -135,14 +138,16 @@ class BasisPursuit(Solver):
             )
         array = A.dense_array
         inverse = None if array is None else _invert(matmul(array, array.conj().T))
-        x = _project(objective, inverse, x0).x
+        zero = jnp.zeros((), real_dtype(x0))
+        least = _project(objective, inverse, zero, jnp.zeros_like(x0))
+        damping = jnp.where(least.misses, _damping(objective), zero)
+        x = _project(objective, inverse, damping, x0).x
         x = jnp.where(jnp.all(jnp.isfinite(x)), x, x0)
         threshold = self.threshold
         if threshold is None:
-            least = _project(objective, inverse, jnp.zeros_like(x0)).x
-            mean = jnp.mean(jnp.abs(least))
+            mean = jnp.mean(jnp.abs(least.x))
             threshold = jnp.where(mean > 0, mean, 1)
-        state = BasisPursuitState(jnp.zeros_like(x), threshold, inverse)
+        state = BasisPursuitState(jnp.zeros_like(x), threshold, inverse, damping)
         no_gap = jnp.array(jnp.inf, real_dtype(x))
         info = Info(status=check_step_size(threshold), gap=no_gap)
         return _evaluate(objective, x), state, info
@@ -155,12 +160,12 @@ class BasisPursuit(Solver):
         state: BasisPursuitState,
     ) -> Step[BasisPursuitState]:
         """Threshold, add what it has changed to the multiplier, project."""
-        u, t, inverse = state
+        u, t, inverse, damping = state
         x = iterate.x
         z = soft_threshold(x + u, t)
         u = u + x - z
         v = z - u
-        fit = _project(objective, inverse, v)
+        fit = _project(objective, inverse, damping, v)
         new = _evaluate(objective, fit.x)
 
         y = objective.target
@@ -175,7 +180,7 @@ class BasisPursuit(Solver):
         least = (ROUNDING_ULPS * machine_eps(x)) ** 2 * square_norm(fit.x)
         moves = square_norm(fit.x - z) > least
         info = Info(full_gradients=1, gap=gap, skip_fixed_point_test=moves)
-        return new, BasisPursuitState(u, t, inverse), info
+        return new, BasisPursuitState(u, t, inverse, damping), info
 
 
 def _evaluate(objective: LeastSquares, x: Array) -> Iterate:
@@ -193,14 +198,32 @@ def _invert(gram: Array) -> InverseGram:
     return InverseGram(scale, vectors, factors)
 
 
-def _project(objective: LeastSquares, inverse: InverseGram | None, v: Array) -> Fit:
-    """The exact fit nearest to v."""
+def _damping(objective: LeastSquares) -> Array:
+    """The root of machine epsilon, relative to ``A A^*`` along y."""
+    A, y = objective.design, objective.target
+    return machine_eps(y) ** 0.5 * ratio(square_norm(A.rmatvec(y)), square_norm(y))
+
+
+def _project(objective: LeastSquares, inverse: InverseGram | None, damping: Array, v: Array) -> Fit:
+    """The exact fit nearest to v; of designs that are not arrays, where nothing fits and conjugate
+    gradients diverge, by ``A A^* + damping I``."""
     A, y = objective.design, objective.target
     residual = y - A.matvec(v)
     if inverse is None:
         rtol = machine_eps(v)
-        price = conjugate_gradients(lambda w: A.matvec(A.rmatvec(w)), residual, rtol, MAX_PRODUCTS)
-        return Fit(v + A.rmatvec(price), price, jnp.array(False))
+
+        def product(w):
+            return A.matvec(A.rmatvec(w)) + damping * w
+
+        price = conjugate_gradients(product, residual, rtol, MAX_PRODUCTS)
+        change = A.rmatvec(price)
+        left = jnp.sqrt(square_norm(residual - A.matvec(change)))
+        missing = jnp.sqrt(square_norm(residual))
+        is_worse = ~(left <= missing)
+        price = jnp.where(is_worse, 0, price)
+        x = jnp.where(is_worse, v, v + change)
+        misses = is_worse | (left > rtol**0.5 * (missing + jnp.sqrt(square_norm(y))))
+        return Fit(x, price, misses)
     scale, vectors, factors = inverse
     coordinates = matmul(vectors.conj().T, scale * residual)
     price = scale * matmul(vectors, factors * coordinates)

@@ -11,7 +11,7 @@ from jaxht.baselines.soft_threshold import check_unweighted
 from jaxht.baselines.state_evolution import l1_transition
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import common_unit, is_complex, squares
+from jaxht.linalg.inner_products import common_unit, is_complex, scaled_norm, squares
 from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.products import square_norm
 from jaxht.objectives.linear_model import LeastSquares
@@ -56,21 +56,22 @@ class Posterior(NamedTuple):
 
 
 class EMBGAMPState(NamedTuple):
-    """The state of :class:`EMBGAMP`, with y and x in units of the largest entry of y.
+    """The state of :class:`EMBGAMP`, with y in units of its largest entry, A in units of the root of
+    the mean square of its columns' norms, and x in the quotient of both.
 
     Attributes:
         residual: s, (n,), in units of one over those of y.
         spread: tau_x, the mean variance of the entries of x.
         prior: its parameters.
-        energy: ``||A||_F^2``.
         unit: the largest entry of y.
+        unit_of_A: ``||A||_F / sqrt(d)``.
     """
 
     residual: Leaf
     spread: Leaf
     prior: Prior
-    energy: Leaf
     unit: Leaf
+    unit_of_A: Leaf
 
 
 @pytree
@@ -135,33 +136,35 @@ class EMBGAMP(Solver):
         unit = jnp.where(is_zero, 1, common_unit(objective.target)[0])
         y = objective.target / unit
         n, d = objective.design.shape
-        energy = jnp.sum(objective.design.column_norms() ** 2)
+        size = scaled_norm(objective.design.column_norms())
+        unit_of_A = jnp.where(size > 0, size / d**0.5, 1)
         rho = l1_transition(n / d, is_complex=is_complex(objective)).rho
-        share = jnp.full_like(energy, min(rho * n / d, 0.5))
+        share = jnp.full_like(size, min(rho * n / d, 0.5))
         power = square_norm(y)
         noise = power / (n * (START_SNR + 1))
-        variance = ratio(power - n * noise, energy * share)
+        variance = (power - n * noise) / (d * share)
         prior = Prior(share, jnp.zeros((), y.dtype), variance, noise)
-        state = EMBGAMPState(jnp.zeros_like(y), share * variance, prior, energy, unit)
+        state = EMBGAMPState(jnp.zeros_like(y), share * variance, prior, unit, unit_of_A)
         return evaluate(objective, x0), state, Info()
 
     def step(
         self, objective: LeastSquares, constraint: Constraint, iterate: Iterate, state: EMBGAMPState
     ) -> Step[EMBGAMPState]:
         """Estimate A x, estimate x, and learn the prior."""
-        s, tau_x, prior, energy, unit = state
+        s, tau_x, prior, unit, unit_of_A = state
         y, psi = objective.target / unit, prior.noise
+        unit_of_x = unit / unit_of_A
         n, d = objective.design.shape
 
-        tau_p = energy / n * tau_x
+        tau_p = d / n * tau_x
         p = iterate.pred / unit - tau_p * s
-        s = ratio(y - p, tau_p + psi)
-        tau_r = ratio(d * (tau_p + psi), energy)
-        r = iterate.x / unit + tau_r * objective.design.rmatvec(s)
+        tau_r = tau_p + psi
+        s = ratio(y - p, tau_r)
+        r = iterate.x / unit_of_x + tau_r * objective.design.rmatvec(s / unit_of_A)
 
         posterior = infer(prior, r, tau_r)
         pi, gamma, nu = posterior
-        new = evaluate(objective, unit * (pi * gamma))
+        new = evaluate(objective, unit_of_x * (pi * gamma))
         tau_x = jnp.mean(pi * (nu + (1 - pi) * squares(gamma)))
 
         # No product of two variances, which may over- or underflow.
@@ -169,7 +172,7 @@ class EMBGAMP(Solver):
         least = (NOISE_ULPS * machine_eps(y)) ** 2 * square_norm(y) / n
         prior = learn(posterior, jnp.maximum(noise, least))
         status = jnp.where(noise <= least, Status.FINISHED, Status.RUNNING)
-        state = EMBGAMPState(s, tau_x, prior, energy, unit)
+        state = EMBGAMPState(s, tau_x, prior, unit, unit_of_A)
         return new, state, Info(full_gradients=1, status=status)
 
 

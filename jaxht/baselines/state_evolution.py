@@ -134,7 +134,7 @@ def _risk_at_zero(tau: np.ndarray | float, is_complex: bool) -> np.ndarray | flo
 
 def _risk(mu: float, tau: float) -> float:
     """``E (S_tau(mu + Z) - mu)^2`` of a standard normal Z."""
-    if math.isinf(mu):
+    if mu > LARGE:
         return 1 + tau**2
     inside = ndtr(tau - mu) - ndtr(-tau - mu)
     tails = (tau - mu) * _density(tau + mu) + (tau + mu) * _density(tau - mu)

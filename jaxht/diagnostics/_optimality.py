@@ -21,6 +21,7 @@ from jaxht.linalg.inner_products import check_real, is_complex, real_dtype, real
 from jaxht.linalg.products import Variable, known_by_products
 from jaxht.objectives.objective import Objective, cast_point, check_products
 from jaxht.runner import call_on_device
+from jaxht.solvers.iterate import inverse_smoothness
 from jaxht.subproblems import subproblem
 
 
@@ -218,7 +219,9 @@ def _differentiability(
     support = constraint.support_of(x)
     stationary, regular, strict = subproblem(objective, constraint).regularity(support, x)
     gradient = objective.gradient(x, objective.predict(x))
-    eta = 1 / objective.majorant().coordinate_norm() if step_size is None else step_size
+    eta = step_size
+    if eta is None:
+        eta = inverse_smoothness(objective.majorant().coordinate_norm())
     slack = jnp.sqrt(jnp.asarray(machine_eps(x), x.dtype))
     if not constraint.selects_items:
         return Differentiability(stationary, regular, strict, support.size == constraint.limit)
@@ -258,7 +261,7 @@ def _optimality(
     objective, constraint = jax.tree.map(jnp.asarray, (objective, constraint))
     pred = objective.predict(x)
     gradient = objective.gradient(x, pred)
-    eta = 1 / objective.majorant().norm() if step_size is None else step_size
+    eta = inverse_smoothness(objective.majorant().norm()) if step_size is None else step_size
     # Without bounds, and without coordinates that are always kept.
     free = constraint
     if constraint.selects_entries:

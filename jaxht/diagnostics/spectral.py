@@ -16,6 +16,7 @@ from jaxht.linalg.inner_products import real_dtype, real_products, real_vdot
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.objectives.objective import Objective, cast_point
+from jaxht.solvers.iterate import inverse_smoothness
 
 #: Starts of the power steps: so many coordinate vectors, and as many random vectors.
 NUM_STARTS = 16
@@ -229,7 +230,8 @@ def restricted_step_size(objective: Objective, k: Numeric) -> Array:
         >>> round(float(spectral.restricted_step_size(LeastSquares(A, A[0], mean=False), 1)), 4)
         0.125
     """
-    return 0.5 / restricted_smoothness(objective, jnp.minimum(2 * k, objective.shape[0]))
+    M = restricted_smoothness(objective, jnp.minimum(2 * k, objective.shape[0]))
+    return inverse_smoothness(M) / 2
 
 
 def _normalise(v: Array) -> Array:

@@ -32,7 +32,8 @@ def estimation_error(x: Array, x_true: Array) -> Array:
         5.0
     """
     _check_one_shape(x=x, x_true=x_true)
-    return _norm(x - x_true)
+    dtype = jnp.result_type(x, x_true, float)
+    return _norm(x.astype(dtype) - x_true.astype(dtype))
 
 
 def relative_error(x: Array, x_true: Array) -> Array:

@@ -18,6 +18,7 @@ from sklearn.utils import (
 import jaxht
 from jaxht._checks import host_array
 from jaxht._rounding import round_up
+from jaxht._typing import ArrayDType
 from jaxht.constraints import LatentGroups
 from jaxht.designs import Dense, Design, RepeatedColumns
 
@@ -89,6 +90,8 @@ def mark_features(which: Any, names: Any, d: int, argument: str = "always") -> N
     if which is None:
         return mask
     chosen = np.atleast_1d(host_array(argument, which))
+    if chosen.dtype.kind == "O" and not any(isinstance(each, str) for each in chosen):
+        chosen = np.asarray(chosen.tolist())
     if chosen.dtype == np.bool_:
         if chosen.shape != (d,):
             raise ValueError(
@@ -177,9 +180,14 @@ class Samples(NamedTuple):
     offset: NumpyArray | None
 
     def extend(self, num_ones: int, num_padding: int) -> "Samples":
-        """Add columns of ones, and the first sample again with weight 0."""
+        """Add columns of ones, and a sample again with weight 0, which also takes the place of those
+        that have no weight: whatever stands there changes no unit."""
         X = self.X
-        rows = np.append(np.arange(X.shape[0]), np.zeros(num_padding, int))
+        n = X.shape[0]
+        is_present = np.any(self.weights.reshape(n, -1) > 0, axis=1)
+        first = np.argmax(is_present)
+        rows = np.where(is_present, np.arange(n), first)
+        rows = np.append(rows, np.full(num_padding, first))
         ones = np.ones((rows.size, num_ones), X.dtype)
         if scipy.sparse.issparse(X):
             X = scipy.sparse.csr_array(X)[rows]
@@ -286,6 +294,22 @@ def _ordinary_units(X: Any) -> tuple[Any, NumpyArray]:
     columns = scipy.sparse.csc_matrix(X, dtype=float, copy=True)
     columns.data /= np.repeat(unit, np.diff(columns.indptr))
     return columns.astype(X.dtype), unit
+
+
+def check_units(
+    name: str, overflows: NumpyArray, underflows: NumpyArray, dtype: ArrayDType
+) -> None:
+    """Raise ValueError where numbers (..., d) over- or underflow in the units of X."""
+    for is_lost, verb, unit in (
+        (overflows, "overflow", "smaller"),
+        (underflows, "underflow", "larger"),
+    ):
+        if np.any(is_lost):
+            features = np.flatnonzero(is_lost.reshape(-1, is_lost.shape[-1]).any(axis=0))
+            raise ValueError(
+                f"{name} of features {features[:5].tolist()} {verb} {dtype}: give these columns of "
+                f"X in a {unit} unit"
+            )
 
 
 def multiply(design: Design, x: NumpyArray) -> NumpyArray:

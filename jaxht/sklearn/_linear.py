@@ -31,6 +31,7 @@ from jaxht.sklearn._data import (
     StandardizedColumns,
     add_offset,
     check_offset,
+    check_units,
     check_weights,
     mark_features,
     multiply_transposed,
@@ -148,7 +149,13 @@ class LinearEstimator(SparseEstimator):
 
     def _encode(self, y: Any, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """The targets of the objective, and the weights of the samples."""
-        return np.asarray(y, weights.dtype), weights
+        with np.errstate(over="ignore"):
+            target = np.asarray(y, weights.dtype)
+        if np.any(np.isinf(target)):
+            raise ValueError(
+                f"y overflows {target.dtype}, the dtype of X: give it in a larger unit"
+            )
+        return target, weights
 
     def _outputs(self, target: NumpyArray) -> tuple[int, ...]:
         """The number of outputs; empty for one."""
@@ -211,7 +218,7 @@ class LinearEstimator(SparseEstimator):
             raise ValueError(f"l2 must be at least 0; got {self.l2}")
         num_ones = self._num_ones
         weighs_entries = samples.weights.ndim == 2
-        if (weighs_entries or resamples) and self.fit_intercept:
+        if (weighs_entries or resamples) and self.fit_intercept and self._has_squared_errors:
             num_ones = 1  # means differ from output to output, or from sample to sample
         d = samples.X.shape[1]
         outputs = self._outputs(samples.target)
@@ -349,16 +356,7 @@ class LinearEstimator(SparseEstimator):
         # Of coefficients that are not rounding.
         counts = np.abs(x) > np.finfo(dtype).eps * np.max(np.abs(x), initial=0)
         underflows = (np.abs(coefficients) < np.finfo(dtype).tiny) & counts
-        for lost, verb, unit in (
-            (overflows, "overflow", "smaller"),
-            (underflows, "underflow", "larger"),
-        ):
-            if np.any(lost):
-                features = np.flatnonzero(lost.reshape(-1, x.shape[-1]).any(axis=0))
-                raise ValueError(
-                    f"coefficients of features {features[:5].tolist()} {verb} {dtype}: give these "
-                    f"columns of X in a {unit} unit"
-                )
+        check_units("coefficients", overflows, underflows, dtype)
         intercepts = problem.target_mean - np.sum(columns.mean * coefficients, axis=-1)
         if problem.num_ones:
             intercepts = intercepts + coefficients[..., -1]

@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 import jaxht
 from jaxht._programs import bounded_jit
 from jaxht.linalg.full_precision import default_precision
-from jaxht.sklearn._data import DTYPES, NumpyArray, split_samples
+from jaxht.sklearn._data import DTYPES, NumpyArray, check_units, split_samples
 from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator
 
 
@@ -102,7 +102,9 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         if self.assume_centered:
             self.location_ = np.zeros(p, X.dtype)
         Z = X - self.location_
-        deviation = np.sqrt(np.mean(Z**2, axis=0, dtype=float)).astype(X.dtype)
+        largest = np.max(np.abs(Z), axis=0)
+        unit = np.where(largest > 0, largest, 1)  # of which no square over- or underflows
+        deviation = unit * np.sqrt(np.mean((Z / unit) ** 2, axis=0, dtype=float)).astype(X.dtype)
         # What is left of a constant column is rounding.
         rounding = n**0.5 * np.finfo(X.dtype).eps * np.abs(self.location_)
         constant = np.flatnonzero(deviation <= rounding)
@@ -125,9 +127,10 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
                 items=Items(0, p * (p - 1) // 2, p * (p - 1) // 2),
                 num_samples=n,
                 folds=folds,
-                units=np.outer(scale, scale),
+                units=np.outer(scale.astype(float), scale),
             )
-            precision = self._solve(problem) / problem.units
+            precision = self._solve(problem)
+        precision = _in_units_of_X(precision, problem.units)
         self.support_ = (precision != 0) & ~np.eye(p, dtype=bool)
         self.covariance_ = np.linalg.inv(precision)
         self.precision_ = precision if self.store_precision else None
@@ -168,7 +171,18 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         return jaxht.GaussianPrecision(train), jaxht.GaussianPrecision(held_out)
 
     def _describe_path(self, problem: GraphFit, x: NumpyArray) -> dict[str, Any]:
-        return {"precisions": x / problem.units}
+        with np.errstate(over="ignore", under="ignore"):  # what was chosen is in its range
+            return {"precisions": (x / problem.units).astype(x.dtype)}
+
+
+def _in_units_of_X(precision: NumpyArray, units: NumpyArray) -> NumpyArray:
+    """A precision matrix of standardised columns in the units of X."""
+    dtype = precision.dtype
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        found = (precision / units).astype(dtype)
+    underflows = (np.abs(found) < np.finfo(dtype).tiny) & (precision != 0)
+    check_units("precisions", np.isinf(found), underflows, dtype)
+    return found
 
 
 @bounded_jit
