@@ -88,11 +88,8 @@ def squares(v: Array) -> Array:
 
 
 def square_ratio(v: Array, r: Array) -> Array:
-    """``|v_i|^2 / r_i``, real, where neither the square nor 1 / r need be a number: none over- or
-    underflows that the quotient does not."""
-    if not is_complex(v):
-        return v * (v / r)
-    return v.real * (v.real / r) + v.imag * (v.imag / r)
+    """``|v_i|^2 / r_i`` for r > 0, real: nothing over- or underflows that the quotient does not."""
+    return squares(v / jnp.sqrt(r))
 
 
 def widen(v: Array) -> Array:

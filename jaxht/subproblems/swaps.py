@@ -13,7 +13,7 @@ from jaxht._loops import fori_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.full_precision import machine_eps, matmul
-from jaxht.linalg.inner_products import real_vdot, square_ratio
+from jaxht.linalg.inner_products import real_vdot, square_ratio, squares
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.selection import gather
 from jaxht.objectives.objective import Objective
@@ -210,7 +210,10 @@ class SupportMinimum:
         remaining = self.remaining[None] + square_ratio(self.images, m)
         descent = self.descent[None] + self.w[:, None] / m * self.images.conj()
         allowed = (remaining > self._threshold[None]) & ~self.selected[None] & self.filled[:, None]
-        gains = square_ratio(feasible(descent), jnp.where(allowed, 2 * remaining, 1))
+        # In units of the columns no square over- or underflows, and there is no root of each entry.
+        unit = jnp.where(self.diagonal > 0, 1 / jnp.sqrt(self.diagonal), 1)
+        curvature = jnp.where(allowed, 2 * remaining * unit**2, 1)
+        gains = squares(feasible(descent) * unit) / curvature
         return jnp.where(allowed, gains - self.removal_losses()[:, None], -jnp.inf)
 
     def insert(self, f: QuadraticModel, slot: Numeric, j: Array) -> "SupportMinimum":
@@ -231,7 +234,7 @@ class SupportMinimum:
             images=self.images + jnp.outer(direction, rest) / s,
             w=self.w + direction * step,
             descent=jnp.where(is_j, 0, self.descent - rest.conj() * step),
-            remaining=jnp.where(is_j, 0, self.remaining - square_ratio(rest, s)),
+            remaining=jnp.where(is_j, 0, self.remaining - square_ratio(rest, jnp.abs(s))),
             diagonal=self.diagonal,
         )
 
