@@ -125,7 +125,7 @@ def _names(code: types.CodeType) -> frozenset[str]:
     names = {
         instruction.argval
         for instruction in dis.get_instructions(code)
-        if instruction.opname == "LOAD_GLOBAL"
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")  # of functions, of classes in them
     }
     within = (_names(each) for each in code.co_consts if isinstance(each, types.CodeType))
     return frozenset(names).union(*within)

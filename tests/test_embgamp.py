@@ -149,7 +149,7 @@ def test_solutions_have_the_units_of_the_data(of_columns):
     rng = np.random.default_rng(2)
     A, x = rng.normal(size=(60, 120)), np.zeros(120)
     x[:8] = rng.normal(size=8)
-    scales = np.float32([1, 1e-6, 1e-12, 1e-20, 1e12])
+    scales = np.float32([1, 1e-6, 1e-12, 1e-25 * max(of_columns, 1), 1e12])
     solve = jax.jit(jax.vmap(lambda A, y: jaxht.solve(LeastSquares(A, y), Sparse(120), EMBGAMP())))
     columns = np.stack([of_columns * A] * len(scales)).astype(np.float32)
     found = solve(columns, (scales[:, None] * (A @ x)).astype(np.float32))

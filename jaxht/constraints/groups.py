@@ -31,8 +31,8 @@ class Groups(SelectionConstraint):
 
     The projection is exact up to the rounding of sums of squares: it keeps the k groups of largest
     l2 norm, of equal ones those of the lowest number. In float32 groups below 1e-19 of the largest
-    entry are equal. Within bounds it keeps those for which clipping to the bounds, instead of setting
-    to 0, reduces the distance to z most, as that of :class:`jaxht.Sparse` does.
+    entry are equal. Within bounds it keeps those for which clipping to the bounds, instead of
+    setting to 0, reduces the distance to z most, as that of :class:`jaxht.Sparse` does.
 
     Args:
         k: number of groups that may be nonzero, an integer in [0, m]; static or traced, as in

@@ -109,8 +109,8 @@ def matrix_completion(
 
     Args:
         rows: (n,) integers, traced. Where a row is m, nothing is observed, and the weight is 0, so
-            that lanes may have different numbers of entries. Or the matrix itself, (m, p), traced, NaN where it is not
-            observed: it takes the place of all four.
+            that lanes may have different numbers of entries. Or the matrix itself, (m, p), traced,
+            NaN where it is not observed: it takes the place of all four.
         columns: (n,) integers, traced.
         y: (n,), the observed values, traced. From a mask: ``rows, columns = np.nonzero(mask)`` and
             ``y = Y[mask]``.
@@ -268,9 +268,11 @@ def _read_entries(
     _check_indices("columns", columns, p, p - 1)
     options = dict(options)
     known = known_values(rows)
-    if known is None or np.any(known == m):  # where nothing is observed, there is no sample
-        weights = options.get("weights")
-        options["weights"] = jnp.where(rows < m, 1.0 if weights is None else weights, 0)
+    has_padding = known is None or np.any(known == m)
+    weights = options.get("weights")
+    weights = 1.0 if weights is None else weights
+    if has_padding and jnp.shape(weights) in ((), rows.shape):  # others are refused later
+        options["weights"] = jnp.where(rows < m, weights, 0)
     return _Entries(
         rows=rows.astype(jnp.int32),
         columns=columns.astype(jnp.int32),

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree
 from jaxht._loops import cond, while_loop
 from jaxht._programs import bounded_jit
@@ -95,7 +96,8 @@ class ALPS:
     def prune(self, layer: Layer) -> tuple[Array, Array]:
         """The weights after conjugate gradients, and their mask."""
         layer.check_on_host("ALPS")
-        if not np.all(np.asarray(self.penalty) > 0):
+        known = known_values(self.penalty)
+        if known is not None and not np.all(known > 0):
             raise ValueError(f"ALPS.penalty must be above 0; got {self.penalty}")
         scaled, norms = layer.damped(self.damping).scaled()
         values, vectors = _eigh_in_double(scaled.gram)

@@ -79,10 +79,11 @@ def capture(apply: Callable[..., Any], params: ArrayTree, *args: Any) -> dict[st
     Every product with a parameter, such as ``x W`` and ``W x``, also along several axes, as the
     projections of attention have, and every convolution with one is found in the program that JAX
     traces of ``apply``, also within functions that it calls and under ``vmap``: the model need not
-    be written for it. Products within loops, such as layers in ``lax.scan``, and within ``lax.cond``,
-    and convolutions by groups of features are not found; a parameter whose inputs lie along different axes in several
-    products, ``x W`` and ``h W'``, is left out, too, and so is a kernel that is reversed first. An
-    embedding ``E[ids]`` is no product: where it is tied to one, ``x E'``, that one counts.
+    be written for it. Products within loops, such as layers in ``lax.scan``, and within
+    ``lax.cond``, and convolutions by groups of features are not found; a parameter whose inputs lie
+    along different axes in several products, ``x W`` and ``h W'``, is left out, too, and so is a
+    kernel that is reversed first. An embedding ``E[ids]`` is no product: where it is tied to one,
+    ``x E'``, that one counts.
 
     Args:
         apply: a function of the parameters and further arguments. Of Flax NNX ``lambda state, x:

@@ -46,7 +46,8 @@ class RecoveryCarry(NamedTuple):
 FASTER = 10
 NEARER = 2
 
-OF_RUNS = {"status", "num_steps", "full_gradients", "sample_gradients", "projections"}
+# What the run of a solver gives, beside the metrics.
+RUN_RESULTS = {"status", "num_steps", "full_gradients", "sample_gradients", "projections"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ class Recovery:
             raise ValueError(
                 f"look_every must be even and at least 2, or None; got {self.look_every}"
             )
-        if taken := OF_RUNS.intersection(self.metrics):
+        if taken := RUN_RESULTS.intersection(self.metrics):
             raise ValueError(
                 f"no metric may be named {min(taken)!r}: the run has a result of that name"
             )
