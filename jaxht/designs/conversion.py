@@ -134,7 +134,7 @@ def hstack(parts: Sequence[Any]) -> Stacked:
         )
     if any(jax.dtypes.canonicalize_dtype(A.dtype) != dtype for A in designs):
         raise ValueError(
-            f"parts that are no arrays of numbers must be of {dtype}; got {[str(jnp.dtype(A.dtype)) for A in designs]}"
+            f"booleans, streams and operators must be of {dtype}; got {[str(jnp.dtype(A.dtype)) for A in designs]}"
         )
     return Stacked(tuple(designs))
 

@@ -215,8 +215,8 @@ def _check_squares(A: Design, weights: Array | None, variance: Array, square: Ar
     if np.any(is_lost):
         columns = np.flatnonzero(is_lost)[:5].tolist()
         raise ValueError(
-            f"columns {columns} of A have entries that are not finite, or whose squares over- or "
-            f"underflow in {np.dtype(A.dtype)}: give these columns in other units"
+            f"squares of columns {columns} of A over- or underflow in {np.dtype(A.dtype)}, or entries "
+            "are not finite: give these columns in other units"
         )
 
 

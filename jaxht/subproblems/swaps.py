@@ -211,7 +211,7 @@ class SupportMinimum:
         descent = self.descent[None] + self.w[:, None] / m * self.images.conj()
         allowed = (remaining > self._threshold[None]) & ~self.selected[None] & self.filled[:, None]
         # In units of the columns no square over- or underflows, and there is no root of each entry.
-        unit = jnp.where(self.diagonal > 0, 1 / jnp.sqrt(self.diagonal), 1)
+        unit = jnp.where(self.diagonal > 0, 1 / jnp.sqrt(self.diagonal), 1)[None]
         curvature = jnp.where(allowed, 2 * remaining * unit**2, 1)
         gains = squares(feasible(descent) * unit) / curvature
         return jnp.where(allowed, gains - self.removal_losses()[:, None], -jnp.inf)
