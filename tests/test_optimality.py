@@ -151,3 +151,17 @@ def test_a_design_of_zeros_or_nearly(size):
     assert 0 <= float(found.fixed_point_residual) < 1e-3 or size
     assert np.isfinite(found.fixed_point_residual)
     assert np.isfinite(jaxht.spectral.restricted_step_size(f, 1))
+
+
+@pytest.mark.parametrize(("of_A", "of_y"), [(1e-12, 1e-12), (1e12, 1e8)])
+def test_gradients_whose_squares_over_or_underflow(of_A, of_y):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(30, 8))
+    y = 2 * A[:, 1] - A[:, 3] + rng.normal(size=30)
+
+    def restricted_gradient(of_A, of_y):
+        f = jaxht.LeastSquares((of_A * A).astype(np.float32), (of_y * y).astype(np.float32))
+        return float(jaxht.optimality(f, jaxht.Sparse(2), np.zeros(8)).restricted_gradient)
+
+    expected = restricted_gradient(1, 1) * of_A * of_y
+    assert restricted_gradient(of_A, of_y) == pytest.approx(expected, rel=1e-4)

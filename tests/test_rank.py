@@ -624,3 +624,14 @@ def test_measurements_must_fit():
 def test_indices_outside_of_the_matrix_are_refused(rows, columns, message):
     with pytest.raises(ValueError, match=message):
         jaxht.matrix_completion(np.array(rows), np.array(columns), np.ones(2), (2, 3))
+
+
+def test_truncated_decompositions_in_any_unit():
+    """Of singular values that fall slowly; squares of entries over- or underflow."""
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.normal(size=(n, 50)))[0] for n in (60, 50))
+    Z = (U * 0.9 ** np.arange(50)) @ V.T
+    for unit in (1.0, 1e-18, 1e-25, 1e20):
+        found = truncated_svd(jnp.asarray(Z * unit, jnp.float32), 3, 3, exact=False)
+        np.testing.assert_allclose(found.s / np.float32(unit), [1, 0.9, 0.81], rtol=1e-3)
+        assert 0 < found.error < 1e-3

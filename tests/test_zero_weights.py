@@ -303,3 +303,24 @@ def test_estimators_look_at_no_sample_of_weight_0(form, missing):
     expected = L0Classifier(k=1).fit(form(np.where(kept[:, None], X, 0)), classes, weights)
     found = L0Classifier(k=1).fit(form(X), classes, weights)
     np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_an_absent_offset_has_finite_derivatives(traced):
+    rng = np.random.default_rng(1)
+    A = rng.normal(size=(12, 5)).astype(np.float32)
+    y, weights = np.where(A[:, 0] > 0, 1, -1).astype(np.float32), np.ones(12, np.float32)
+    weights[0] = 0
+    offset = 0.1 * rng.normal(size=12).astype(np.float32)
+
+    def slope(offset):
+        def value(l2):
+            f = jaxht.Logistic(A, y, l2, weights=weights, offset=offset)
+            return jaxht.solve(f, Sparse(2, k_max=2), jaxht.HTP()).value
+
+        return jax.grad(value)(0.1)
+
+    slope = jax.jit(slope) if traced else slope
+    expected = slope(offset)
+    offset[0] = np.nan
+    np.testing.assert_allclose(slope(offset), expected, rtol=1e-5)

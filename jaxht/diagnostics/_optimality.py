@@ -17,7 +17,14 @@ from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse, check_selection
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.inner_products import check_real, is_complex, real_dtype, real_vdot, square_ratio
+from jaxht.linalg.inner_products import (
+    check_real,
+    is_complex,
+    real_dtype,
+    real_vdot,
+    scaled_norm,
+    square_ratio,
+)
 from jaxht.linalg.products import Variable, known_by_products
 from jaxht.objectives.objective import Objective, cast_point, check_products
 from jaxht.runner import call_on_device
@@ -270,9 +277,9 @@ def _optimality(
         names = {each.name for each in fields(constraint)} & {"keep", "bounds"}
         free = replace(constraint, **dict.fromkeys(names))
     found = Optimality(
-        stationarity=jnp.linalg.norm(constraint.support_of(x).restrict(gradient)),
-        restricted_gradient=jnp.linalg.norm(free.project(gradient)[0]),
-        fixed_point_residual=jnp.linalg.norm(x - constraint.project(x - eta * gradient, x)[0]),
+        stationarity=scaled_norm(constraint.support_of(x).restrict(gradient)),
+        restricted_gradient=scaled_norm(free.project(gradient)[0]),
+        fixed_point_residual=scaled_norm(x - constraint.project(x - eta * gradient, x)[0]),
     )
     if not swaps:
         return found

@@ -11,6 +11,7 @@ from jax import lax
 from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.inner_products import common_unit
 from jaxht.linalg.lapack import qr, svd
 from jaxht.linalg.products import Arithmetic, multiply
 
@@ -159,8 +160,10 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
         V = matmul(V, Qt.T)
         Y = multiply(Z.T, U)
         residual = jnp.where(wanted, Y - V * s, 0)
-        left = jnp.linalg.norm(residual)
-        whole = jnp.linalg.norm(jnp.where(wanted, Y, 0))
+        kept = jnp.where(wanted, Y, 0)
+        unit = common_unit(kept)  # of which no square over- or underflows
+        left = jnp.linalg.norm(residual / unit)
+        whole = jnp.linalg.norm(kept / unit)
         # With nothing wanted (k = 0) the error is 0; NaN ends the loop.
         count = count + 1
         error = left / jnp.where(whole == 0, 1, whole)

@@ -571,24 +571,34 @@ def _present_targets(model: LinearModel) -> Any:
 
 
 def _fill_absent(model: Model) -> Model:
-    """The model with a target of 1, which every loss takes, where one of weight 0 is not finite: in
-    reverse mode its loss has a derivative of 0 times NaN."""
-    y, weights = model.y, model.weights
-    is_described = isinstance(weights, jax.ShapeDtypeStruct) or isinstance(y, jax.ShapeDtypeStruct)
-    if weights is None or is_described or not jnp.issubdtype(y.dtype, jnp.inexact):
+    """The model with a target of 1, which every loss takes, and an offset of 0, where one of weight
+    0 is not finite: in reverse mode its loss has a derivative of 0 times NaN."""
+    if model.weights is None:
         return model
-    known_y = known_values(y)
-    if known_y is not None and np.all(np.isfinite(known_y)):
+    y = _fill_where_absent(model.y, model.weights, 1)
+    offset = None
+    if model.offset is not None:
+        offset = _fill_where_absent(model.offset, model.weights, 0)
+    if y is model.y and offset is model.offset:
         return model
-    known = known_values(weights)
-    if known is None or known_y is None:
-        is_absent = _as_column(weights == 0, jnp.ndim(y)) & ~jnp.isfinite(y)
-        return replace(model, y=jnp.where(is_absent, y.dtype.type(1), y))
-    is_absent = _as_column(known == 0, known_y.ndim) & ~np.isfinite(known_y)
-    filled = np.where(is_absent, y.dtype.type(1), known_y)
-    if isinstance(y, jax.Array):
-        filled = jax.device_put(filled, y.sharding)
-    return replace(model, y=filled)
+    return replace(model, y=y, offset=offset)
+
+
+def _fill_where_absent(v: Any, weights: Any, value: float) -> Any:
+    """Numbers of samples, with a value in place of those of weight 0 that are not finite."""
+    is_described = isinstance(weights, jax.ShapeDtypeStruct) or isinstance(v, jax.ShapeDtypeStruct)
+    if is_described or not jnp.issubdtype(v.dtype, jnp.inexact):
+        return v
+    known = known_values(v)
+    if known is not None and np.all(np.isfinite(known)):
+        return v
+    known_weights = known_values(weights)
+    if known_weights is None or known is None:
+        is_absent = _as_column(weights == 0, jnp.ndim(v)) & ~jnp.isfinite(v)
+        return jnp.where(is_absent, v.dtype.type(value), v)
+    is_absent = _as_column(known_weights == 0, known.ndim) & ~np.isfinite(known)
+    filled = np.where(is_absent, v.dtype.type(value), known)
+    return jax.device_put(filled, v.sharding) if isinstance(v, jax.Array) else filled
 
 
 class WeightedGram(SymmetricOperator):
