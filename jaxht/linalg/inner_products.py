@@ -89,7 +89,9 @@ def squares(v: Array) -> Array:
 
 def square_ratio(v: Array, r: Array) -> Array:
     """``|v_i|^2 / r_i`` for r > 0, real: nothing over- or underflows that the quotient does not."""
-    return squares(v / jnp.sqrt(r))
+    if not is_complex(v):
+        return v * (v / r)
+    return v.real * (v.real / r) + v.imag * (v.imag / r)
 
 
 def widen(v: Array) -> Array:

@@ -207,7 +207,7 @@ class SupportMinimum:
         Cost: k_max d, without a product with the design.
         """
         m = self._inverse_diagonal[:, None]
-        remaining = self.remaining[None] + square_ratio(self.images, m)
+        remaining = self.remaining[None] + squares(self.images / jnp.sqrt(m))
         descent = self.descent[None] + self.w[:, None] / m * self.images.conj()
         allowed = (remaining > self._threshold[None]) & ~self.selected[None] & self.filled[:, None]
         # In units of the columns no square over- or underflows, and there is no root of each entry.
