@@ -64,6 +64,7 @@ def _referred_values(fun: Any, visited: set[int]) -> Iterator[Any]:
         return
     visited.add(id(fun))
     if isinstance(fun, functools.partial):
+        yield from _values(("func", fun.func), fun, visited)
         yield from _referred_values(fun.func, visited)
         yield from _values(("args", fun.args), fun.func, visited)
         yield from _values(("keywords", fun.keywords), fun.func, visited)

@@ -111,6 +111,8 @@ class Dense(Design):
     def central_moments(self, weights: Array | None) -> tuple[Array, Array]:
         """Mean and variance of each column, in two passes."""
         mean = jnp.average(self.array, axis=0, weights=weights)
+        if weights is not None:  # what the sum has lost
+            mean += jnp.average(self.array - mean, axis=0, weights=weights)
         return mean, jnp.average((self.array - mean) ** 2, axis=0, weights=weights)
 
     divides_columns = True

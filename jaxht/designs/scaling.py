@@ -210,7 +210,9 @@ def _check_squares(A: Design, weights: Array | None, variance: Array, square: Ar
     if np.any(known == 0) and A.has_cheap_columns:
         # Random signs, so that no sum is 0; the product of an operator would be rounded.
         signs = np.random.default_rng(0).normal(size=A.shape[0]).astype(known.dtype)
-        sums = A.rmatvec(jnp.asarray(signs) if weights is None else signs * (weights > 0))
+        if weights is not None:
+            signs = np.where(np.asarray(weights) > 0, signs, 0)
+        sums = A.rmatvec(jnp.asarray(signs))
         is_lost |= (known == 0) & (np.asarray(sums) != 0)
     if np.any(is_lost):
         columns = np.flatnonzero(is_lost)[:5].tolist()

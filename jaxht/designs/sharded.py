@@ -158,6 +158,7 @@ class ShardedMatrix(Design):
         means = jnp.where(totals > 0, means, 0)
         variances = jnp.where(totals > 0, variances, 0)
         mean = jnp.sum(totals * means, axis=0)
+        mean += jnp.sum(totals * (means - mean), axis=0)  # what the sum has lost
         variance = jnp.sum(totals * (variances + (means - mean) ** 2), axis=0)
         return _join(mean), _join(variance)
 

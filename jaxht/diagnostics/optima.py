@@ -220,6 +220,8 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
     A = np.asarray(A.toarray() if hasattr(A, "toarray") else A, np.float64)
     Y = np.asarray(Y, np.float64)
     n, d = A.shape
+    if Y.ndim != 2:
+        raise ValueError(f"Y must have shape (n, c); got {Y.shape}")
     if k > min(d, Y.shape[1]):
         raise ValueError(f"k must be a rank, at most {min(d, Y.shape[1])}; got {k}")
     if not l2 > 0:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -270,9 +271,9 @@ def _read_entries(
     known = known_values(rows)
     has_padding = known is None or np.any(known == m)
     weights = options.get("weights")
-    weights = 1.0 if weights is None else weights
-    if has_padding and jnp.shape(weights) in ((), rows.shape):  # others are refused later
-        options["weights"] = jnp.where(rows < m, weights, 0)
+    is_array = isinstance(weights, np.ndarray | jax.Array) and weights.shape == rows.shape
+    if has_padding and (weights is None or is_array):  # others are refused later
+        options["weights"] = jnp.where(rows < m, 1.0 if weights is None else weights, 0)
     return _Entries(
         rows=rows.astype(jnp.int32),
         columns=columns.astype(jnp.int32),

@@ -32,8 +32,9 @@ def estimation_error(x: Array, x_true: Array) -> Array:
         5.0
     """
     _check_one_shape(x=x, x_true=x_true)
-    dtype = jnp.result_type(x, x_true, float)
-    return _norm(x.astype(dtype) - x_true.astype(dtype))
+    if not jnp.issubdtype(jnp.result_type(x, x_true), jnp.inexact):  # whose differences wrap
+        x, x_true = x.astype(float), x_true.astype(float)
+    return _norm(x - x_true)
 
 
 def relative_error(x: Array, x_true: Array) -> Array:
