@@ -142,8 +142,9 @@ def conjugate_loss(objective: LinearModel) -> ScalarLoss:
 
 def column_bound(objective: LinearModel) -> Array:
     """An upper bound of the Euclidean norms of the columns of A, and of what cancels in them, by
-    which rounding errors of products are bounded; of operators an estimate, where they have no known
-    norms or are made of centred designs.
+    which rounding errors of products are bounded.
+
+    Of operators it is an estimate, where they have no known norms or are made of centred designs.
 
     Args:
         objective: a linear model that :func:`check_dual` accepts, prepared.
