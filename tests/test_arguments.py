@@ -105,6 +105,10 @@ CALLS = {
         "k must be an int of at least 0; got -1",
         lambda: jaxht.reduced_rank_minimum(A, A[:, :3], 0.1, -1),
     ),
+    "targets that are a vector": (
+        r"Y must have shape \(n, c\); got \(\d+,\)",
+        lambda: jaxht.reduced_rank_minimum(A, A[:, 0], 0.1, 1),
+    ),
     "diminishing steps of no size": (
         r"step_size must be given for DIHT\(diminishing=True\)",
         lambda: jaxht.solve(jaxht.LeastSquares(A, Y, 0.1), Sparse(2), jaxht.DIHT(diminishing=True)),

@@ -89,24 +89,27 @@ def test_defaults_containers_and_partial_arguments_are_referred_to(monkeypatch):
 
 
 def test_another_function_and_another_object_are_seen():
-    """A helper that is defined again, a function of another module, a jitted function, a large
-    array."""
+    """A helper that is defined again, alone or with some arguments given, a function of another
+    module, a jitted function, a large array."""
     source = """
-import jax, jax.numpy as jnp, numpy as np
+import functools, jax, jax.numpy as jnp, numpy as np
 def residual(x): return x - 1.0
 act = jnp.exp
 square = jax.jit(lambda x: x**2)
 large = np.ones(2**18)
+def shift(x, by): return x - by
+shifted = functools.partial(shift, by=1.0)
 def helper(x): return jnp.sum(residual(x) ** 2)
 def elsewhere(x): return jnp.sum((act(x) - 3.0) ** 2)
 def jitted(x): return jnp.sum((square(x + 1) - 4.0) ** 2)
+def partial(x): return jnp.sum(shifted(x) ** 2)
 def array(x): return jnp.sum((x - large[:4]) ** 2)
 """
     names = {"__name__": "notebook"}
     exec(source, names)
     objectives = {
         name: jaxht.Custom(names[name], like=4)
-        for name in ("helper", "elsewhere", "jitted", "array")
+        for name in ("helper", "partial", "elsewhere", "jitted", "array")
     }
 
     def first_of_each():
@@ -116,16 +119,18 @@ def array(x): return jnp.sum((x - large[:4]) ** 2)
             result[name] = float(x[0])
         return result
 
-    expected = {"helper": 1, "elsewhere": np.log(3), "jitted": 1, "array": 1}
+    expected = {"helper": 1, "partial": 1, "elsewhere": np.log(3), "jitted": 1, "array": 1}
     assert first_of_each() == pytest.approx(expected, rel=1e-4)
     again = """
 def residual(x): return x - 5.0
 act = jnp.sinh
 square = jax.jit(lambda x: 4 * x)
 large = np.full(2**18, 7.0)
+def shift(x, by): return x + by
+shifted = functools.partial(shift, by=1.0)
 """
     exec(again, names)
-    expected = {"helper": 5, "elsewhere": np.arcsinh(3), "jitted": 0, "array": 7}
+    expected = {"helper": 5, "partial": -1, "elsewhere": np.arcsinh(3), "jitted": 0, "array": 7}
     assert first_of_each() == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 

@@ -441,10 +441,19 @@ def test_an_interrupt_while_a_checkpoint_is_read_leaves_it(tmp_path, monkeypatch
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("mean", [100.0, 1000.0])
-def test_bounds_hold_where_centred_columns_cancel(mean):
+@pytest.mark.parametrize(
+    ("mean", "wrap"),
+    [
+        (100.0, lambda design: design),
+        (1000.0, lambda design: design),
+        (1000.0, lambda design: jaxht.operators.identity(60) @ design),
+        (1000.0, lambda design: jaxht.operators.vstack([design]) * 1),
+    ],
+    ids=["100", "1000", "composition", "multiple of a stack"],
+)
+def test_bounds_hold_where_centred_columns_cancel(mean, wrap):
     """Of sparse designs, centred without being made dense: rounding errors are those of products
-    with the columns as they are."""
+    with the columns as they are; also within an operator."""
     n, d, l2 = 60, 5, 1e-3
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -459,7 +468,8 @@ def test_bounds_hold_where_centred_columns_cancel(mean):
 
         x = np.linalg.solve(M.T @ M / n + l2 * np.eye(d), M.T @ y / n)
         near = x.astype(np.float32)
-        proof = jaxht.certify(LeastSquares(design, y, np.float32(l2)), Sparse(d), near)
+        f = LeastSquares(wrap(design), y, np.float32(l2))
+        proof = jaxht.certify(f, Sparse(d), near)
         assert float(proof.lower) <= value(x) and value(np.float64(near)) <= float(proof.value)
 
 

@@ -233,6 +233,11 @@ def test_wilson_refuses_what_is_not_a_count_or_a_confidence(args):
         metrics.wilson_interval(*args)
 
 
+def test_errors_of_arrays_of_numpy_keep_double_precision():
+    found = metrics.estimation_error(np.array([1 + 1e-9]), np.array([1.0]))
+    np.testing.assert_allclose(found, 1e-9, rtol=1e-6)
+
+
 def test_errors_of_integers_and_booleans_do_not_wrap():
     for dtype, x, x_true, error in (
         (jnp.uint8, [0], [1], 1),

@@ -144,6 +144,7 @@ def test_blocks_are_standardised_as_the_whole_matrix(form, weighted):
     rng = np.random.default_rng(0)
     A = np.stack([1000 + rng.normal(size=400), rng.normal(size=400)], axis=1)
     A = np.hstack([A, 2 * A + rng.normal(size=(400, 2))]).astype(np.float32)
+    A[:, 3] = 37.3
     weights = rng.integers(0, 3, 400).astype(np.float32) * (np.arange(400) >= 200)
     weights = weights if weighted else None
     mesh = Mesh(np.array(jax.devices()[:1]), ("a",))
@@ -158,11 +159,16 @@ def test_blocks_are_standardised_as_the_whole_matrix(form, weighted):
     found = jaxht.standardize(ShardedMatrix(blocks), weights=weights)
     mean = np.average(A, axis=0, weights=weights)
     scale = np.sqrt(np.average((A - mean) ** 2, axis=0, weights=weights))
+    scale[3] = 1
     np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
     np.testing.assert_allclose(found.scale, scale, rtol=1e-4)
     x = np.float32([1, -2, 0.5, 3])
-    expected = (A - mean) / scale @ x
-    np.testing.assert_allclose(found.design.matvec(x), expected, rtol=0, atol=2e-3)
+    exact = (A - mean) / scale
+    exact[:, 3] = 0  # constant
+    np.testing.assert_allclose(found.design.matvec(x), exact @ x, rtol=0, atol=2e-3)
+    slopes = jax.jacobian(found.design.squared)(np.zeros(400, np.float32))
+    assert not np.any(slopes[3])
+    np.testing.assert_allclose(slopes, exact.T**2, rtol=1e-2, atol=1e-2)
 
 
 def join_blocks(parts):

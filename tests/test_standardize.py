@@ -263,15 +263,24 @@ def test_constant_columns_are_never_selected(form, constant, dtype):
     assert scaled.scale[2] == 1
 
 
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("n", "value"), [(10_000, 0.1), (50_000, 0.7), (200_000, 0.1)])
-def test_a_sparse_constant_column_is_empty_in_single_precision(n, value, weighted):
-    A = scipy.sparse.csr_array(np.full((n, 1), value, np.float32))
+def test_a_constant_column_is_empty_in_single_precision(n, value, weighted, form):
+    A = form(np.full((n, 1), value, np.float32))
     weights = np.linspace(1, 2, n).astype(np.float32) if weighted else None
     found = jaxht.standardize(A, weights=weights)
     np.testing.assert_allclose(found.mean, value, rtol=1e-6)
     assert float(found.scale[0]) == 1
     np.testing.assert_allclose(found.design.columns(np.array([0])), 0, atol=1e-6 * value)
+
+
+def test_an_empty_column_beside_weights_needs_no_promotion():
+    A = np.eye(4, 3, dtype=np.float32)
+    A[:, 2] = 0
+    with jax.numpy_dtype_promotion("strict"):
+        found = jaxht.standardize(scipy.sparse.csr_array(A), weights=np.float32([1, 2, 1, 0]))
+    np.testing.assert_allclose(found.mean, [0.25, 0.5, 0])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -328,3 +337,14 @@ def test_columns_whose_squares_underflow_or_are_not_finite_are_refused(form):
     A[5] = 1e20
     with pytest.raises(ValueError, match=r"columns \[0, 1\] of A"):
         jaxht.standardize(form(A), weights=np.float32([1, 2, 1, 1, 1, 0]))
+
+
+def test_squares_of_centred_columns_are_linear_in_the_weights():
+    """Their derivatives, too, by a weight that is 0, of samples that are stored or not."""
+    rng = np.random.default_rng(0)
+    B = rng.normal(3, 1, size=(40, 6)) * (rng.random((40, 6)) < [0.05, 0.2, 0.5, 0.9, 1, 0])
+    weights = rng.integers(0, 3, 40).astype(np.float32)
+    found = jaxht.standardize(scipy.sparse.csr_array(B.astype(np.float32)))
+    exact = (B - np.float64(found.mean)) / np.float64(found.scale)
+    slopes = jax.jacobian(found.design.squared)(weights)
+    np.testing.assert_allclose(slopes, exact.T**2, rtol=1e-4, atol=1e-4)

@@ -104,6 +104,10 @@ class Dense(Design):
         array = self.array if is_float else self.array.astype(float)
         return matmul(weights, squares(array))
 
+    def squared_about(self, center: Array, weights: Array) -> Array:
+        """``sum_i weights_i (A_ij - center_j)^2`` for all j, (d,). Cost: n d."""
+        return matmul(weights, (self.array - center) ** 2)
+
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,). Cost: n d."""
         return jnp.linalg.norm(self.array, axis=0)

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxht._dataclass import pytree, static
-from jaxht._typing import Array, ArrayDType
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs.entries import Entries
 from jaxht.designs.protocol import Design
 from jaxht.linalg.products import Factored, Product
@@ -100,6 +100,10 @@ class MatrixDesign(Design):
     def rounding_norms(self) -> Array:
         """Those of the design of vectors."""
         return self.vectorised.rounding_norms().reshape(self.matrix_shape)
+
+    def cancellation(self) -> Numeric:
+        """That of the vectorised design."""
+        return self.vectorised.cancellation()
 
     @property
     def variable_shape(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """A design that is known by its products alone."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -250,6 +251,15 @@ class LinearOperator(Design):
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,): as given, else at the cost of d products."""
         return super().column_norms() if self.norms is None else self.norms
+
+    def rounding_norms(self) -> Array:
+        """Those of the columns, times what cancels in the designs of which this is made."""
+        return self.column_norms() * self.cancellation()
+
+    def cancellation(self) -> Numeric:
+        """That of the designs of which this is made, one after the other."""
+        parts = [arg for arg in self.args if isinstance(arg, Design)]
+        return math.prod(part.cancellation() for part in parts)
 
     divides_columns = True
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxht._typing import Array, ArrayDType
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.inner_products import real_dtype
 
 __all__ = ["Design"]
@@ -57,6 +57,18 @@ class Design(abc.ABC):
         """``sum_i weights_i |A_ij|^2`` for all j: weights is (n,), the result (d,)."""
         raise NotImplementedError
 
+    def squared_about(self, center: Array, weights: Array) -> Array:
+        """``sum_i weights_i (A_ij - center_j)^2`` for all j, (d,), of a real A and weights (n,) that
+        are not negative; without loss of digits where there are :meth:`central_moments`."""
+        total = jnp.sum(weights)
+        moments = self.central_moments(weights / jnp.where(total > 0, total, 1))
+        if moments is None:
+            along = 2 * center * self.rmatvec(weights)
+            return jnp.maximum(self.squared(weights) - along + center**2 * total, 0)
+        mean, variance = moments
+        squares = variance + (mean - center) ** 2
+        return jnp.where(total > 0, total * squares, 0)
+
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,)."""
         raise NotImplementedError
@@ -69,6 +81,11 @@ class Design(abc.ABC):
         """What the rounding errors of products are relative to, as they are to the norms of the
         columns where nothing cancels, (d,)."""
         return self.column_norms()
+
+    def cancellation(self) -> Numeric:
+        """By how much the rounding errors of products may exceed those of products in which nothing
+        cancels, a bound."""
+        return 1
 
     def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
         """Mean and variance of each column, for weights (n,) of sum 1, or None for equal ones.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxht._dataclass import integer, pytree
 from jaxht._loops import fori_loop
-from jaxht._typing import Array, ArrayDType
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs.protocol import Design
 from jaxht.linalg.inner_products import real_dtype, squares
 
@@ -88,6 +88,10 @@ class RepeatedColumns(Design):
     def rounding_norms(self) -> Array:
         """Those of the base."""
         return self.base.rounding_norms()[self.indices]
+
+    def cancellation(self) -> Numeric:
+        """That of B."""
+        return self.base.cancellation()
 
     @property
     def has_column_norms(self) -> bool:

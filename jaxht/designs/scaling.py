@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxht._checks import known_values
 from jaxht._dataclass import pytree
-from jaxht._typing import Array, ArrayDType
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs.dense import Dense
 from jaxht.designs.protocol import Design
 from jaxht.linalg.full_precision import machine_eps, matmul
@@ -100,18 +100,8 @@ class Centred(Design):
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,), of weights that are not negative, and 0 where u
-        is. Cost: that of the moments of B; else that of B, and a product."""
-        weighted = weights * self.ones
-        sum_of_weights = jnp.sum(weighted)
-        central = self.base.central_moments(
-            weighted / jnp.where(sum_of_weights > 0, sum_of_weights, 1)
-        )
-        if central is not None:  # nothing cancels
-            mean, variance = central
-            squares = variance + (mean - self.mean) ** 2
-            return jnp.where(sum_of_weights > 0, sum_of_weights * squares, 0)
-        total = self.base.squared(weights) - 2 * self.mean * self.base.rmatvec(weighted)
-        return jnp.maximum(total + self.mean**2 * jnp.vdot(weighted, self.ones), 0)
+        is. Cost: that of B."""
+        return self.base.squared_about(self.mean, weights * self.ones)
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: that of B, and a product."""
@@ -121,6 +111,14 @@ class Centred(Design):
     def rounding_norms(self) -> Array:
         """Those of B and of what is subtracted, which cancel."""
         return self.base.rounding_norms() + jnp.abs(self.mean) * jnp.sqrt(jnp.sum(self.ones))
+
+    def cancellation(self) -> Numeric:
+        """The largest quotient of :meth:`rounding_norms` and the norms of the columns."""
+        if not self.has_column_norms:
+            return self.base.cancellation()
+        norms = self.column_norms()
+        ratios = jnp.where(norms > 0, self.rounding_norms() / norms, 1)
+        return jnp.max(ratios, initial=1)
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,): as given, else by :meth:`squared`."""

@@ -140,6 +140,17 @@ class ShardedMatrix(Design):
         squares = _map(self.blocks, lambda block, part: block.squared(part), rows=parts)
         return _join(squares.sum(axis=0))
 
+    def squared_about(self, center: Array, weights: Array) -> Array:
+        """``sum_i weights_i (A_ij - center_j)^2`` for all j, (d,), of a real A."""
+        own_weights = _cut(weights, self.grid[0])
+        own_centers = _cut(center, self.grid[1])
+
+        def sum_blocks(blocks: Any, part: Array) -> Array:
+            return jax.vmap(lambda block, own: block.squared_about(own, part))(blocks, own_centers)
+
+        squares = jax.vmap(sum_blocks)(self.blocks, own_weights)
+        return _join(squares.sum(axis=0))
+
     def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
         """Mean and variance of each column, from those of the blocks of rows; None of complex
         numbers."""

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxht._checks import warn_of_rounding
 from jaxht._dataclass import integer, pytree
@@ -105,35 +106,55 @@ class SparseMatrix(Design):
         """``sum_i weights_i |A_ij|^2`` for all j, (d,). Cost: nnz."""
         return self.by_column.squared().dot(weights)
 
+    def squared_about(self, center: Array, weights: Array) -> Array:
+        """``sum_i weights_i (A_ij - center_j)^2`` for all j, (d,), of a real A. Cost: nnz."""
+        stored = self._sum_stored(self._residuals(center) ** 2, weights)
+        return stored + self._weight_of_zeros(weights) * center**2
+
     def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
         """Mean and variance of each column, the mean corrected by that of the residuals, since a
         sum goes through a column entry by entry; None of complex numbers."""
         if is_complex(self):
             return None
-        n, d = self.shape
+        n = self.shape[0]
+        if weights is None:
+            share = jnp.full(n, 1 / n, self.dtype)
+            zeros = self._count_zeros(share > 0) / n  # without rounding errors
+        else:
+            share = weights
+            zeros = self._weight_of_zeros(weights)
+        mean = self.rmatvec(share)
+        mean += self._sum_stored(self._residuals(mean), share) - zeros * mean
+        variance = self._sum_stored(self._residuals(mean) ** 2, share) + zeros * mean**2
+        return mean, variance
+
+    def _residuals(self, center: Array) -> Array:
+        """The entries less the number of their column, as ``by_column`` stores them."""
         part = self.by_column
-        share = jnp.full(n, 1 / n, self.dtype) if weights is None else weights
-        is_stored = part.indices < n
+        return part.values - center[part.rows][:, None]
 
-        def average(values: Array) -> Array:
-            return dataclasses.replace(part, values=jnp.where(is_stored, values, 0)).dot(share)
+    def _sum_stored(self, values: Array, weights: Array) -> Array:
+        """The weighted sum of each column, (d,), of values in place of the entries."""
+        part = self.by_column
+        is_stored = part.indices < self.shape[0]
+        return dataclasses.replace(part, values=jnp.where(is_stored, values, 0)).dot(weights)
 
-        def center(mean: Array) -> Array:
-            return part.values - mean[part.rows][:, None]
+    def _weight_of_zeros(self, weights: Array) -> Array:
+        """The weight of the rows in which a column stores nothing, (d,), linear in the weights."""
+        stored = self._sum_stored(jnp.ones_like(self.by_column.values), weights)
+        others = jnp.sum(weights) - stored
+        # 0, and no rounding error, where all rows of weight are stored.
+        exact = jnp.where(self._count_zeros(weights > 0) > 0, jnp.maximum(others, 0), 0)
+        return others + lax.stop_gradient(exact - others)
 
-        # The share of the entries that are not stored; 0, and no rounding error, where all of weight
-        # are.
-        has_weight = share > 0
+    def _count_zeros(self, has_weight: Array) -> Array:
+        """The number of these rows in which a column stores nothing, (d,)."""
+        part = self.by_column
         is_counted = has_weight.at[part.indices].get(mode="fill", fill_value=False)
-        counts = jax.ops.segment_sum(jnp.sum(is_counted, axis=1, dtype=jnp.int32), part.rows, d)
-        missing = jnp.sum(has_weight, dtype=jnp.int32) - counts
-        zeros = missing.astype(self.dtype) / n
-        if weights is not None:
-            others = jnp.sum(share) - average(jnp.ones_like(part.values))
-            zeros = jnp.where(missing > 0, jnp.maximum(others, 0), 0)
-        mean = average(part.values)
-        mean += average(center(mean)) - zeros * mean
-        return mean, average(center(mean) ** 2) + zeros * mean**2
+        of_chunks = jnp.sum(is_counted, axis=1, dtype=jnp.int32)
+        stored = jax.ops.segment_sum(of_chunks, part.rows, self.shape[1])
+        zeros = jnp.sum(has_weight, dtype=jnp.int32) - stored
+        return zeros.astype(self.dtype)
 
     divides_columns = True
 

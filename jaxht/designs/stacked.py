@@ -1,5 +1,6 @@
 """Designs side by side: a few float columns beside packed or sparse ones."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -103,6 +104,11 @@ class Stacked(Design):
     def rounding_norms(self) -> Array:
         """Those of the parts."""
         return jnp.concatenate([part.rounding_norms() for part in self.parts])
+
+    def cancellation(self) -> Numeric:
+        """The largest of the parts."""
+        largest = [part.cancellation() for part in self.parts]
+        return functools.reduce(jnp.maximum, largest)
 
 
 def positions_within(indices: Array, first: Numeric, size: int) -> Array:

@@ -144,7 +144,7 @@ def column_bound(objective: LinearModel) -> Array:
     """An upper bound of the Euclidean norms of the columns of A, and of what cancels in them, by
     which rounding errors of products are bounded.
 
-    Of operators it is an estimate, where they have no known norms or are made of centred designs.
+    Of operators without known norms it is an estimate.
 
     Args:
         objective: a linear model that :func:`check_dual` accepts, prepared.
@@ -164,7 +164,7 @@ def column_bound(objective: LinearModel) -> Array:
     if A.has_column_norms:
         return jnp.max(A.rounding_norms())
     gram = SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.variable_shape, objective.dtype)
-    return jnp.sqrt(gram.norm())
+    return jnp.sqrt(gram.norm()) * A.cancellation()
 
 
 # Operations beside the sums: of a term of a loss and its conjugate (functions of XLA have errors of
