@@ -222,8 +222,9 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
     n, d = A.shape
     if Y.ndim != 2:
         raise ValueError(f"Y must have shape (n, c); got {Y.shape}")
-    if k > min(d, Y.shape[1]):
-        raise ValueError(f"k must be a rank, at most {min(d, Y.shape[1])}; got {k}")
+    max_rank = min(d, Y.shape[1])
+    if k > max_rank:
+        raise ValueError(f"k must be a rank, at most {max_rank}; got {k}")
     if not l2 > 0:
         raise ValueError(f"l2 must be above 0; got {l2}")
     C = A.T @ Y / n
