@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
 import scipy.special
 import scipy.stats
 
@@ -289,7 +290,7 @@ def test_patience_is_an_int(patience):
 
 def test_no_term_of_rounding_errors_joins():
     """Without noise the planted k is chosen, by all criteria and by cross-validation; where repeated
-    samples let fewer features than there are fit any target, a warning names the rank."""
+    samples let fewer features than there are fit any target, a warning names their number."""
     sklearn = pytest.importorskip("jaxht.sklearn")
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float64):
@@ -322,8 +323,43 @@ def test_no_term_of_rounding_errors_joins():
         repeated = np.repeat(rng.standard_normal((12, 30)), 4, axis=0).astype(dtype)
         target = np.repeat(rng.standard_normal(12), 4).astype(dtype)
         for k in ("ebic", "gic"):
-            with pytest.warns(UserWarning, match="below 11, the rank of the features"):
+            with pytest.warns(UserWarning, match="fewer than 11 features"):
                 assert sklearn.L0Regressor(k, k_max=20).fit(repeated, target).k_ < 11
+
+
+def test_an_exact_fit_by_all_features_is_chosen():
+    """Also of a feature that is given twice; three coefficients do not fit any 60 targets."""
+    sklearn = pytest.importorskip("jaxht.sklearn")
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = X @ [1, 2, 3] + 1
+    for k in ("ebic", "cv"):
+        for features in (X, X[:, [0, 1, 2, 2]]):
+            fit = sklearn.L0Regressor(k).fit(features, y)
+            assert fit.k_ == 3
+            np.testing.assert_allclose(fit.predict(features), y)
+
+
+def test_a_fit_of_noise_is_not_chosen_in_any_form():
+    """Of a sparse matrix, and of groups that overlap, as of an array; samples that occur twice count
+    once."""
+    sklearn = pytest.importorskip("jaxht.sklearn")
+    rng = np.random.default_rng(0)
+    n, d = 20, 40
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6)
+    y = rng.normal(size=n)
+    twice = np.repeat(np.arange(n), 2)
+    labels = np.arange(d) // 4
+    lists = [np.flatnonzero(labels == j) for j in range(10)]
+    chosen = []
+    for form, groups in [
+        (np.asarray, labels),
+        (scipy.sparse.csr_array, labels),
+        (np.asarray, lists),
+    ]:
+        model = sklearn.L0Regressor(groups=groups, solver=jaxht.OMP())
+        with pytest.warns(UserWarning, match="fewer than 19 features"):
+            chosen.append(model.fit(form(X[twice]), y[twice]).k_)
+    assert len(set(chosen)) == 1 and 4 * chosen[0] < 19
 
 
 @pytest.mark.parametrize("name", ["Gamma", "Poisson"])

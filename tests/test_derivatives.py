@@ -519,6 +519,47 @@ def test_conditions():
         assert conditions_of([4.0, 3, 3, 4], groups, [4.0, 3, 0, 0])[3] is False
 
 
+@pytest.mark.parametrize(
+    ("constraint", "y", "x", "is_separated"),
+    [
+        # What clipping to 2 leaves of 4 gains as much as the root of 12.
+        (
+            jaxht.Sparse(1, bounds=(None, np.array([2.0, 9, 9, 9]))),
+            [4.0, 12**0.5, 1, 0],
+            [2.0, 0, 0, 0],
+            False,
+        ),
+        (
+            jaxht.Sparse(1, bounds=(None, np.array([2.0, 9, 9, 9]))),
+            [4.0, 2, 1, 0],
+            [2.0, 0, 0, 0],
+            True,
+        ),
+        # An item that is kept cannot leave.
+        (jaxht.Sparse(2, keep=np.arange(4) == 0), [1.0, 5, 1, 0], [1.0, 5, 0, 0], True),
+        (jaxht.Sparse(2, keep=np.arange(4) == 0), [0.0, 5, 1, 0], [0.0, 5, 0, 0], True),
+        (jaxht.Sparse(2, keep=np.arange(4) == 0), [9.0, 5, 5, 0], [9.0, 5, 0, 0], False),
+        (
+            jaxht.Groups(2, np.arange(4), keep=np.arange(4) == 0),
+            [1.0, 3, 1, 0],
+            [1.0, 3, 0, 0],
+            True,
+        ),
+        (
+            jaxht.SparsePerGroup(
+                2, groups=np.array([0, 0, 1, 1]), per_group=1, keep=np.arange(4) == 0
+            ),
+            [1.0, 1, 3, 0],
+            [1.0, 0, 3, 0],
+            True,
+        ),
+    ],
+)
+def test_ties_are_those_of_the_projection(constraint, y, x, is_separated):
+    with x64():
+        assert conditions_of(y, constraint, x)[3] is is_separated
+
+
 def test_one_sided_derivatives():
     """At a bound that just became active they are those of the side on which the coordinate stays
     at it."""

@@ -62,7 +62,7 @@ def fails(estimator):
 
 
 # A check has no more samples than features.
-@pytest.mark.filterwarnings("ignore:.*the rank of the features:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*as many fit any targets of:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*above the number of samples:UserWarning")
 @parametrize_with_checks(CHECKED, expected_failed_checks=fails)
 def test_estimator(estimator, check):

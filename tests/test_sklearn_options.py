@@ -613,6 +613,16 @@ def test_a_warning_where_there_is_no_minimiser():
 # ---- other data beside those of the fit ----
 
 
+def test_frequencies_of_groups_are_in_the_order_of_their_labels():
+    """Also where each group is one feature."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    y = 2 * X[:, 1] + 0.3 * X[:, 3] + rng.normal(size=60)
+    model = L0Regressor(1, solver=jaxht.OMP(), groups=[4, 3, 2, 1, 0])
+    found = model.stability_selection(X, y, random_state=0, num_pairs=10)
+    assert np.argmax(found.frequencies) == 3
+
+
 def test_stability_selection_leaves_a_fitted_model_as_it_is():
     X, y = features(), lives()
     model = L0CoxRegressor(k=1, solver=OMP).fit(X, y)

@@ -140,11 +140,49 @@ def test_a_finite_sum_has_finite_derivatives_where_a_sample_without_weight_is_no
     np.testing.assert_allclose(f.gradient(x, x), g.gradient(x, x), rtol=1e-6)
 
 
-def test_a_class_id_below_0_gives_nan():
+def test_a_class_id_that_is_none_gives_nan():
     from jaxht.objectives.losses import SoftmaxLoss
 
-    values = SoftmaxLoss(3).value(np.zeros((4, 3), np.float32), np.array([-1, 0, 2, 3]))
-    np.testing.assert_array_equal(np.isnan(values), [True, False, False, True])
+    ids = np.array([-1, 0, 2, 3, np.nan, 1.5])
+    values = SoftmaxLoss(3).value(np.zeros((6, 3), np.float32), ids)
+    np.testing.assert_array_equal(np.isnan(values), [True, False, False, True, True, True])
+
+
+@pytest.mark.parametrize(
+    "model", [jaxht.Logistic, jaxht.SquaredHinge, jaxht.Ordinal, jaxht.Softmax, jaxht.Cox]
+)
+def test_unknown_targets_beside_traced_weights(model):
+    """NaN where the weight is 0 is no target, where it is not, invalid data; other targets are still
+    checked."""
+    y = CLASSES.copy()
+    options = {"l2": 0.1}
+    if model in (jaxht.Ordinal, jaxht.Softmax):
+        y = (y + 1) / 2
+        options["num_classes"] = 2
+    if model is jaxht.Cox:
+        y = np.stack([np.exp(ETA), (y + 1) / 2], axis=1)
+    rows = jaxht.Groups(K, np.repeat(np.arange(D)[:, None], 2, axis=1))
+    constraint = rows if model is jaxht.Softmax else Sparse(K)
+
+    def fit(weights, y):
+        f = model(A.astype(np.float32), y.astype(np.float32), weights=weights, **options)
+        return jaxht.solve(f, constraint, jaxht.HTP())
+
+    unknown = y.copy()
+    unknown[ABSENT] = np.nan
+    weights = np.stack([WEIGHTS, 2 * WEIGHTS, np.ones(N)]).astype(np.float32)
+    found = jax.vmap(lambda weights: fit(weights, unknown))(weights)
+    np.testing.assert_allclose(found.x[0], fit(weights[0], y).x, rtol=1e-4, atol=1e-5)
+    assert np.all(found.succeeded[:2]) and found.status[2] == Status.INVALID_DATA
+    with pytest.raises(ValueError, match="must hold"):
+        jax.vmap(lambda weights: fit(weights, unknown - 7))(weights)
+
+
+def test_least_squares_of_no_sample_at_all():
+    """By the default solver, eagerly, where the table is compressed."""
+    f = jaxht.LeastSquares(A[:, :4], ETA, 0.1, weights=np.zeros(N), mean=False)
+    result = jaxht.solve(f, Sparse(2))
+    assert result.succeeded and not np.any(result.x)
 
 
 @pytest.mark.parametrize("convert", [np.asarray, jnp.asarray])

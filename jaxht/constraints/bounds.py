@@ -66,6 +66,8 @@ def feasible_part(direction: Array, bounds: Bounds) -> Array:
 def _check_bound(name: str, bound: Any, wrong_sign: int, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless the values of ``bound`` are numbers without ``wrong_sign``."""
     expected = f"bounds: {name} must be a number or of shape {shape}"
+    if isinstance(bound, list | tuple):
+        raise ValueError(f"{expected}; got {describe(bound)}")
     if jnp.shape(bound) not in ((), shape):
         raise ValueError(f"{expected}; got shape {jnp.shape(bound)}")
     values = known_values(bound)

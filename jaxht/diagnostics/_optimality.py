@@ -16,6 +16,7 @@ from jaxht._programs import bounded_jit
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse, check_selection
+from jaxht.constraints.bounds import root_gains
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.inner_products import (
     check_real,
@@ -37,7 +38,8 @@ class Optimality(NamedTuple):
     it holds; scalars.
 
     Attributes:
-        stationarity: ``||grad f(x)_S||``, S = supp(x): 0 at a minimiser on the support.
+        stationarity: ``||grad f(x)_S||``, S = supp(x): 0 at a minimiser on the support, unless a
+            bound holds a coordinate of it.
         restricted_gradient: ``zeta_k``, the l2 norm of the k largest entries of grad f(x). It
             bounds the distance to any k-sparse x* with f(x*) <= f(x): ``||x - x*|| <= 2 zeta_2k /
             m_2k <= 2.83 zeta_k / m_2k``. (Axiotis & Sviridenko 2020, Definition 2.6.)
@@ -143,8 +145,8 @@ class Differentiability(NamedTuple):
             coincide. Else derivatives are NaN.
         strict: whether every coordinate at a bound is held there by a gradient that is not 0.
             Otherwise derivatives are one-sided: those with the coordinate staying at its bound.
-        separated: whether x has k active items, and no other item ties with the smallest of them at
-            the threshold of a gradient step. Otherwise an arbitrarily small change of the problem
+        separated: whether x has k active items, and no other item ties with the smallest of those
+            that may leave at the threshold of a gradient step. Otherwise an arbitrarily small change of the problem
             may change the support, and derivatives are those for a fixed support. For matrices of
             low rank: whether the rank is k.
     """
@@ -233,32 +235,34 @@ def _differentiability(
     if not constraint.selects_items:
         return Differentiability(stationary, regular, strict, support.size == constraint.limit)
     active = constraint.active(x)
-    sizes = constraint.scores(x)
-    least = jnp.min(jnp.where(active, sizes, jnp.inf))
-    free = jnp.where(active, 0, constraint.scores(constraint.feasible_direction(-gradient)))
-    ties = jnp.abs(least - eta * jnp.max(free)) <= slack * jnp.max(sizes)
+    gains = constraint.scores(root_gains(x - eta * gradient, constraint.bounds))
+    may_leave = active & ~constraint.always_active
+    least_gain = jnp.min(jnp.where(may_leave, gains, jnp.inf))
+    most_gain = jnp.max(jnp.where(active, -jnp.inf, gains))
+    noise = slack * jnp.max(gains)
+    ties = jnp.abs(least_gain - most_gain) <= noise
     if not constraint.is_uniform:
-        ties = _ties_with_its_rivals(constraint, active, sizes, eta * free, slack)
-    count = jnp.sum(active, dtype=jnp.int32)
-    everything = count == active.size
-    separated = everything | (count == constraint.limit) & (least > slack * jnp.max(sizes)) & ~ties
-    return Differentiability(stationary, regular, strict, separated)
+        ties = _ties_with_its_rivals(constraint, active, gains, noise)
+    sizes = constraint.scores(x)
+    least_size = jnp.min(jnp.where(may_leave, sizes, jnp.inf))
+    is_full = jnp.sum(active, dtype=jnp.int32) == constraint.limit
+    separated = is_full & (least_size > slack * jnp.max(sizes)) & ~ties
+    return Differentiability(stationary, regular, strict, jnp.all(active) | separated)
 
 
-def _ties_with_its_rivals(
-    constraint: Any, active: Array, sizes: Array, free: Array, slack: Array
-) -> Array:
+def _ties_with_its_rivals(constraint: Any, active: Array, gains: Array, noise: Array) -> Array:
     """Whether an item ties with the least of those one of which must leave where it joins."""
     flat = active.ravel()
     index = lax.iota(jnp.int32, flat.size)
+    may_leave = active & ~constraint.always_active
 
-    def gap(i):
+    def margin(i):
         entering = (index == i).reshape(active.shape)
-        rivals = constraint.leavable(active, entering)
-        return jnp.min(jnp.where(rivals, sizes, jnp.inf)) - free.ravel()[i]
+        rivals = constraint.leavable(active, entering) & may_leave
+        return jnp.min(jnp.where(rivals, gains, jnp.inf)) - gains.ravel()[i]
 
-    gaps = jnp.where(flat, jnp.inf, lax.map(gap, index, batch_size=ROWS_AT_A_TIME))
-    return jnp.any(jnp.abs(gaps) <= slack * jnp.max(sizes))
+    margins = jnp.where(flat, jnp.inf, lax.map(margin, index, batch_size=ROWS_AT_A_TIME))
+    return jnp.any(jnp.abs(margins) <= noise)
 
 
 @functools.partial(bounded_jit, static_argnames="swaps")

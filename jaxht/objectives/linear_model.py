@@ -560,14 +560,15 @@ COLUMNS_AT_A_TIME = 16
 
 
 def _present_targets(model: LinearModel) -> Any:
-    """The targets of the samples that have a weight, as far as that is known."""
-    if model.weights is None:
+    """The targets of the samples that have a weight, as far as that is known; of unknown weights
+    those that are finite, since NaN may stand where a weight is 0."""
+    y = known_values(model.y)
+    if model.weights is None or y is None:
         return model.y
     weights = known_values(model.weights)
-    y = known_values(model.y)
-    if weights is None or y is None or np.shape(weights) != np.shape(y)[:1]:
-        return model.y
-    return y[weights > 0]
+    if weights is None:
+        return y[np.isfinite(y).reshape(len(y), -1).all(axis=1)]
+    return y[weights > 0] if weights.shape == y.shape[:1] else model.y
 
 
 def _fill_absent(model: Model) -> Model:
@@ -810,7 +811,7 @@ class LeastSquares(LinearModel):
             rows = rows * np.sqrt(weights)[:, None]
         factor: Any = np.linalg.qr(rows, mode="r")
         weight = total / (d + 1)
-        R = (factor / math.sqrt(weight)).astype(array.dtype)
+        R = (factor / (math.sqrt(weight) or 1)).astype(array.dtype)  # 0 where all weights are
         weights = np.full(d + 1, weight, array.dtype)
         return replace(self, A=design(R[:, :d]), y=R[:, d], weights=weights, offset=None)
 

@@ -179,12 +179,28 @@ class Samples(NamedTuple):
     weights: NumpyArray
     offset: NumpyArray | None
 
+    @property
+    def has_weight(self) -> NumpyArray:
+        """Which samples have a weight, of an output where they have several, (n,)."""
+        return np.any(self.weights.reshape(self.X.shape[0], -1) > 0, axis=1)
+
+    def count_distinct(self) -> int:
+        """How many different rows have a weight."""
+        if not scipy.sparse.issparse(self.X):
+            return len(np.unique(self.X[self.has_weight], axis=0))
+        rows = scipy.sparse.csr_array(self.X)[self.has_weight]
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        columns = np.split(rows.indices, rows.indptr[1:-1])
+        entries = np.split(rows.data, rows.indptr[1:-1])
+        return len({(j.tobytes(), a.tobytes()) for j, a in zip(columns, entries, strict=True)})
+
     def extend(self, num_ones: int, num_padding: int) -> "Samples":
         """Add columns of ones, and a sample again with weight 0, which also takes the place of those
         that have no weight: whatever stands there changes no unit."""
         X = self.X
         n = X.shape[0]
-        is_present = np.any(self.weights.reshape(n, -1) > 0, axis=1)
+        is_present = self.has_weight
         first = np.argmax(is_present)
         rows = np.where(is_present, np.arange(n), first)
         rows = np.append(rows, np.full(num_padding, first))

@@ -61,12 +61,14 @@ class LinearFit(FitProblem):
         target_mean: what the targets were centred by; 0 unless errors are squared.
         num_ones: how many of the columns are of ones.
         overlap: where groups overlap, of which features the columns are copies; else None.
+        samples: as they were given.
     """
 
     columns: StandardizedColumns
     target_mean: Any
     num_ones: int
     overlap: LatentGroups | None
+    samples: Samples
 
     def combine(self, v: NumpyArray, axis: int) -> NumpyArray:
         """The sums of v over the copies of each feature, along an axis."""
@@ -248,6 +250,7 @@ class LinearEstimator(SparseEstimator):
             target_mean=target_mean,
             num_ones=num_ones,
             overlap=overlap,
+            samples=samples,
         )
 
     def _find_folds(
@@ -322,20 +325,25 @@ class LinearEstimator(SparseEstimator):
         if not np.any(is_exact):
             return len(path.value)
         first = int(np.argmax(is_exact))
-        array = objective.design.dense_array
-        if array is None or first == 0:
-            return first + 1
-        rank = np.linalg.matrix_rank(np.asarray(array)[np.any(weights > 0, axis=1)])
-        coefficients = path.x[first].reshape(array.shape[1], -1)
-        num_features = np.count_nonzero(coefficients.any(axis=1))
-        if num_features < rank:
+        if first == 0:
+            return 1
+        num_samples = problem.samples.count_distinct()
+        enough = num_samples - int(self.fit_intercept)
+        if self._count_features(problem, path.x[first]) < enough:
             return first + 1
         warnings.warn(
-            f"{type(self).__name__}: k is chosen below {rank}, the rank of the features without "
-            "their means: as many coefficients fit any target, but for rounding errors",
+            f"{type(self).__name__}: k is chosen so that fewer than {enough} features are selected: "
+            f"as many fit any targets of {num_samples} different samples, but for rounding errors",
             stacklevel=4,
         )
         return first
+
+    def _count_features(self, problem: LinearFit, x: NumpyArray) -> int:
+        """The features that have a coefficient, without the intercept."""
+        num_columns = len(problem.columns.scale)
+        is_used = x.reshape(num_columns, -1).any(axis=1)
+        is_used = is_used[: num_columns - problem.num_ones]
+        return np.count_nonzero(problem.combine(is_used, 0))
 
     def _set_coefficients(self, problem: LinearFit, x: NumpyArray) -> None:
         self.coef_, self.intercept_ = self._in_units_of_X(problem, x)
@@ -525,7 +533,7 @@ class L0Model(LinearEstimator):
                 groups=np.append(groups, own).astype(np.int32),
                 per_group=self.per_group,
             )
-        if items.number == items.always.size:
+        if np.array_equal(items.of_coefficients.ravel(), np.arange(items.always.size)):
             return jaxht.Sparse(k + int(np.prod(ones)), keep=keep, bounds=bounds)
         numbers = np.concatenate([items.of_coefficients, np.full(ones, items.number)])
         return jaxht.Groups(

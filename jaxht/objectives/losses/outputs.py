@@ -44,10 +44,10 @@ class SoftmaxLoss(Loss):
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y), without overflow; NaN for a class id that is none."""
-        ids = y.astype(jnp.int32)[:, None]
-        own = jnp.take_along_axis(u, ids, axis=1, mode="fill", fill_value=jnp.nan)
-        own = jnp.where(ids >= 0, own, jnp.nan)  # negative ones count from the end
-        return jax.nn.logsumexp(u, axis=1) - own[:, 0]
+        ids = y.astype(jnp.int32)
+        own = jnp.take_along_axis(u, ids[:, None], axis=1, mode="clip")[:, 0]
+        is_class = (ids == y) & (ids >= 0) & (ids < u.shape[1])
+        return jax.nn.logsumexp(u, axis=1) - jnp.where(is_class, own, jnp.nan)
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``softmax(u) - e_y``."""
