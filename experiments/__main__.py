@@ -116,6 +116,8 @@ def plot(store: Path, follow: bool, every: float) -> None:
 def draw_as_results_come(store: Path, wait: Callable[[], None]) -> None:
     """Draw the figure of a store, and again after a wait where results have come, until all are
     there."""
+    while not has_results(load_asked(store)):
+        wait()
     done = draw(store)
     while not done.all():
         wait()
@@ -237,6 +239,8 @@ def draw(store: Path) -> DataArray:
     """Draw the figure of a store into it, and print the paths of its files; returns which of its
     cells it shows."""
     results = load_asked(store)
+    if not has_results(results):
+        raise Failure(f"{store}: no cell has results yet")
     try:
         experiment = EXPERIMENTS[json.loads(results.attrs["config"])["experiment"]]
         chosen = experiment.Config.model_validate_json(results.attrs["config"])
@@ -262,6 +266,11 @@ def load_asked(store: Path) -> Dataset:
     asked = json.loads(results.attrs["asked"])
     results = results.sel(asked["axes"]).isel(trial=slice(asked["num_trials"]))
     return results.assign(done=results.num_trials >= asked["num_trials"])
+
+
+def has_results(results: Dataset) -> bool:
+    """Whether a cell has some; of results without trials always."""
+    return "done" not in results or bool((results.num_trials > 0).any())
 
 
 def loaded(store: Path) -> Dataset:

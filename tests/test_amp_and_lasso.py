@@ -12,7 +12,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 import jaxht
 from benchmarks import message_passing
 from experiments.common.l1 import L1
-from jaxht import LeastSquares, Sparse
+from jaxht import LeastSquares, Sparse, phase_diagram
 from jaxht.baselines import (
     AMP,
     FISTA,
@@ -233,6 +233,14 @@ def test_transitions_are_those_of_the_paper():
     for delta, rho in RHO.items():
         assert abs(l1_transition(delta).rho - rho) <= 6e-4
         assert l1_transition(delta, is_complex=True).rho > rho
+
+
+def test_transitions_of_few_measurements():
+    """As delta decreases to 0 they go on, in both forms."""
+    for delta in (1e-4, 1e-8, 1e-12):
+        np.testing.assert_allclose(
+            phase_diagram.l1_transition(delta), l1_transition(delta).rho, rtol=1e-3
+        )
 
 
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])

@@ -234,6 +234,12 @@ def test_a_picture_that_follows_a_sweep(tmp_path, capsys):
     """It is drawn anew when results have come, and no more once all are there."""
     path, store = tiny("shen2018/figure1", tmp_path, solvers=["IHT"]), tmp_path / "store"
     assert call("run", path, "--out", store, "--shard", "1/2").exit_code == 0
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(store / "sweep.json", begun)
+    assert "no cell has results yet" in fails("plot", begun)
+    command_line.draw_as_results_come(begun, lambda: call("run", path, "--out", begun))
+    assert (begun / "figure.png").exists()
     looks = []
 
     def wait():

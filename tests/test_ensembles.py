@@ -692,3 +692,9 @@ def test_a_residual_is_below_the_noise_target(dtype):
 def test_labels_are_of_real_numbers():
     with pytest.raises(ValueError, match="u must be real for labels; got complex64"):
         ensembles.logistic_labels(KEY, jnp.ones(3, complex))
+
+
+def test_precision_matrices_in_the_dtype_that_is_asked_for():
+    with x64():
+        W = ensembles.graph_precision(np.eye(2)[::-1], np.float64(3), dtype=np.float32)
+    assert W.dtype == np.float32

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -486,3 +487,25 @@ def test_nodes_keep_what_they_may_be_divided_by():
     )
     kept = np.array([1, 2, 3, 4])
     assert kept[node.on(kept).items].tolist() == [4, 1, 2]
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path):
+    """Is told before the search; later on the search goes on."""
+    rng = np.random.default_rng(0)
+    f = LeastSquares(rng.normal(size=(30, 12)), rng.normal(size=30), 0.01)
+    taken = tmp_path / "file"
+    taken.write_text("x")
+    with pytest.raises(OSError):
+        branch_and_bound(f, Sparse(3), checkpoint=taken / "search.npz")
+    folder = tmp_path / "folder"
+
+    def replace_folder(progress):
+        if folder.is_dir():
+            shutil.rmtree(folder)
+            folder.write_text("x")
+
+    with pytest.warns(UserWarning, match="cannot be written"):
+        result = branch_and_bound(
+            f, Sparse(3), checkpoint=folder / "search.npz", progress=replace_folder
+        )
+    assert result.status == BranchStatus.OPTIMAL

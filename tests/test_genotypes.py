@@ -321,6 +321,10 @@ def test_files_of_plink(tmp_path, n):
     assert bed.samples.tolist() == [f"s{i}" for i in range(n)]
     assert bed.markers.tolist() == [f"rs{j}" for j in range(21)]
     assert set(bed.counted) == {"A"}
+    path.with_suffix(".bim").write_text("1 rs0 0 100")
+    with pytest.raises(ValueError, match=r"row 1 of .*study\.bim has 4 columns"):
+        read_bed(path)
+    write(tmp_path, data, n)
     assert read_bed(str(path.with_suffix(""))).design.shape == (n, 21)
 
 
@@ -458,3 +462,18 @@ def test_codes_of_missing_entries_that_the_dtype_does_not_have():
     array = np.array([[0, 255], [1, 3]], np.uint8)
     with pytest.raises(ValueError, match="missing must be of array's dtype"):
         jaxht.designs.Integers.build(array, missing=-1)
+
+
+@pytest.mark.parametrize("kind", ["genotypes", "stream", "stack"])
+def test_no_column_is_gathered_for_a_k_of_0(kind):
+    G = Genotypes.build(np.random.default_rng(0).integers(0, 3, (6, 4)))
+    ones = np.ones((6, 1), np.float32)
+    make = {
+        "genotypes": lambda: G,
+        "stream": lambda: jaxht.stream(ones),
+        "stack": lambda: hstack([ones, G]),
+    }
+    f = jaxht.LeastSquares(make[kind](), np.ones(6, np.float32))
+    for solver in (None, jaxht.HTP()):
+        result = jaxht.solve(f, jaxht.Sparse(0), solver)
+        assert result.succeeded and not np.any(result.x)

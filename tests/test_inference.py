@@ -325,3 +325,18 @@ def test_samples_of_weight_0_are_in_no_half():
     found = jaxht.inference.stability_selection(f, jaxht.Sparse(1), jaxht.OMP(), **options)
     assert np.all(found.results.succeeded)
     np.testing.assert_allclose(np.sum(found.frequencies), 1, rtol=1e-6)
+
+
+def test_samples_of_weight_0_are_not_drawn():
+    """Resamples of four samples among others without weight are those of the four alone."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(40, 3))
+    y = A[:, 0] + 0.1 * rng.normal(size=40)
+    weights = np.zeros(40)
+    weights[[5, 9, 20, 33]] = 1
+    f = jaxht.LeastSquares(A, y, weights=weights)
+    found = jaxht.inference.bootstrap(
+        f, jaxht.Sparse(1), jaxht.OMP(), key=jax.random.key(0), num_resamples=100
+    )
+    assert np.all(np.any(found.coefficients != 0, axis=1)) and np.all(found.results.succeeded)
+    np.testing.assert_allclose(np.sum(found.frequencies), 1, rtol=1e-6)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxht.linalg.projections import hard_threshold, l2_ball, sparse_l2_ball
+from jaxht.linalg.projections import hard_threshold, l2_ball, low_rank, sparse_l2_ball
 from tests.util import quick
 
 
@@ -146,3 +146,24 @@ def test_any_number_of_entries_is_clipped():
     for k, kept in ((np.uint32(2**32 - 1), 5), (np.int8(3), 3), (np.int32(-2), 0)):
         found = hard_threshold(x, jnp.asarray(k))
         np.testing.assert_array_equal(found, jnp.where(x >= 5 - kept, x, 0))
+
+
+@pytest.mark.parametrize("unit", [1e18, 1e22, 1e-18, 1e-30])
+def test_the_derivative_of_low_rank_has_no_unit(unit):
+    rng = np.random.default_rng(0)
+    Z, E = rng.normal(size=(2, 5, 4)).astype(np.float32)
+
+    def derivative(Z):
+        return jax.jvp(lambda Z: low_rank(Z, 2), (Z,), (E,))[1]
+
+    np.testing.assert_allclose(derivative(np.float32(unit) * Z), derivative(Z), atol=1e-5)
+
+
+def test_low_rank_has_no_derivative_of_complex_numbers():
+    Z = jnp.ones((3, 2)) + 1j
+    with pytest.raises(ValueError, match="must be real"):
+        jax.jvp(lambda Z: low_rank(Z, 1), (Z,), (Z,))
+
+
+def test_an_empty_axis_has_no_entry_to_keep():
+    assert hard_threshold(jnp.ones((3, 0)), 1).shape == (3, 0)

@@ -1,6 +1,8 @@
 """Pruning of layers: the published methods as their sources describe them, exchanges against
 refits of all pairs."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -586,3 +588,79 @@ def test_errors_are_not_negative():
         W = rng.normal(size=(128, 4)).astype(np.float32)
         pruned = pruning.prune_layer(W, gram, 0.5, method=pruning.ALPS(damping=0.1))
         assert pruned.error >= 0, seed
+
+
+METHODS = [
+    pruning.ALPS(),
+    pruning.Exchanges(),
+    pruning.SparseGPT(block_size=4),
+    pruning.Wanda(),
+    pruning.Magnitude(),
+]
+
+
+def correlated_layer():
+    """Weights, and the Gram matrix of inputs of which one is always 0."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 12)) @ (np.eye(12) + rng.normal(size=(12, 12)) / 6)
+    X[:, 3] = 0
+    return rng.normal(size=(12, 6)).astype(np.float32), (X.T @ X).astype(np.float32)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_units_of_weights_and_inputs_change_nothing(method):
+    W, G = correlated_layer()
+    plain = pruning.prune_layer(W, G, 0.5, method=method)
+    assert 0.01 < float(plain.error) < 0.5
+    for of_weights, of_gram in ((1, 1e-6), (1e-20, 1), (1e-12, 1e-24), (1e18, 1), (1, 1e30)):
+        unit = np.float32(of_weights)
+        found = pruning.prune_layer(unit * W, np.float32(of_gram) * G, 0.5, method=method)
+        np.testing.assert_allclose(found.error, plain.error, rtol=1e-4)
+        np.testing.assert_array_equal(found.mask, plain.mask)
+        np.testing.assert_allclose(found.weights / unit, plain.weights, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS[:3], ids=lambda method: type(method).__name__)
+def test_damping_of_double_precision_beside_single(method):
+    W, G = correlated_layer()
+    with x64():
+        damped = dataclasses.replace(method, damping=np.float64(0.01))
+        found = pruning.prune_layer(W, G, 0.5, method=damped)
+    assert found.error.dtype == found.weights.dtype == np.float32
+
+
+def test_weights_that_are_kept_as_they_are_keep_their_digits():
+    W, G = correlated_layer()
+    with x64():
+        weights = W + np.random.default_rng(1).normal(size=W.shape)
+        found = pruning.prune_layer(weights, G, 0.5, method=pruning.Magnitude())
+        np.testing.assert_array_equal(found.weights, np.where(found.mask, weights, 0))
+
+
+def test_the_error_is_that_of_the_weights_in_their_dtype():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 6))
+    X = np.hstack([X, X + 1e-2 * rng.normal(size=X.shape)])
+    W = jnp.asarray(rng.normal(size=(12, 4)), jnp.bfloat16)
+    found = pruning.prune_layer(W, (X.T @ X).astype(np.float32), 0.9)
+    weights, before = (np.asarray(array, float) for array in (found.weights, W))
+    error = np.sum((X @ (weights - before)) ** 2) / np.sum((X @ before) ** 2)
+    np.testing.assert_allclose(found.error, error, rtol=0.02)
+
+
+def test_budgets_do_not_depend_on_the_unit_of_the_outputs():
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(6, 8)), "b": rng.normal(size=(8, 3))}
+    params = {name: part.astype(np.float32) for name, part in params.items()}
+    x = rng.normal(size=(40, 6)).astype(np.float32)
+
+    def divide(unit):
+        def apply(params, x):
+            return unit * (jax.nn.relu(x @ params["a"]) @ params["b"])
+
+        return pruning.budgets(apply, params, [x], 0.5, loss="outputs")
+
+    assert divide(1e20) == divide(1e-25) == divide(1.0)
+    assert sum(divide(0.0).values()) == 36
+    with pytest.raises(ValueError, match="apply must return finite numbers"):
+        divide(np.inf)

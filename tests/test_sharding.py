@@ -186,3 +186,21 @@ def join_blocks(parts):
         return np.concatenate(rows, axis=0)
 
     return jax.tree.map(join, *parts[0], *parts[1])
+
+
+def test_blocks_of_integers_are_cast():
+    """Beside weights; arrays of another byte order, and no vectors."""
+    rng = np.random.default_rng(0)
+    A = rng.integers(-5, 6, (6, 4)).astype(np.int8)
+    weights = np.array([0.5, 0.25, 1, 1, 1, 1], np.float32)
+    everywhere = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("a",)), P())
+    for matrix in (A, A > 0):
+        found = jaxht.standardize(jaxht.design(matrix, everywhere), weights=weights)
+        mean = np.average(matrix, axis=0, weights=weights)
+        np.testing.assert_allclose(found.mean, mean, atol=1e-6)
+    swapped = jaxht.design(A.astype(">f4"), everywhere)
+    np.testing.assert_allclose(swapped.matvec(jnp.ones(4)), A.sum(axis=1))
+    with pytest.raises(ValueError, match=r"A must have shape \(n, d\); got \(4,\)"):
+        jaxht.design(A[0], everywhere)
+    nothing = jaxht.solve(jaxht.LeastSquares(swapped, weights), jaxht.Sparse(0), jaxht.HTP())
+    assert nothing.succeeded and not np.any(nothing.x)

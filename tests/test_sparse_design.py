@@ -342,3 +342,13 @@ def test_rows_do_not_read_entries_that_they_do_not_have():
 def test_numbers_of_more_than_64_bits_are_refused():
     with pytest.raises(ValueError, match="A must be float32, float64"):
         jaxht.design(scipy.sparse.csr_array(np.eye(2, dtype=np.longdouble)))
+
+
+def test_a_matrix_without_entries():
+    A = scipy.sparse.csr_array((6, 4), dtype=np.float32)
+    rows = jaxht.design(A).rows(jnp.array([0, 5, 6]))
+    assert rows.matvec(jnp.ones(4)).tolist() == [0, 0, 0]
+    f = jaxht.LeastSquares(A, np.ones(6, np.float32))
+    solver = jaxht.SGHT(step_size=0.1)
+    result = jaxht.solve(f, jaxht.Sparse(1), solver, key=jax.random.key(0))
+    assert result.succeeded and not np.any(result.x)

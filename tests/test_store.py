@@ -152,6 +152,16 @@ def test_export(whole, tmp_path, ending):
         sweep.export(whole[1], tmp_path / "results.csv")
 
 
+@pytest.mark.parametrize(
+    "value", [None, True, [True, False], [1, "a"], [None], [[1], [2, 3]], {"a": 1}, 10**20]
+)
+def test_attributes_that_are_none_of_netcdf_are_exported_as_text(whole, tmp_path, value):
+    target = tmp_path / "results.nc"
+    sweep.export(whole[1].assign_attrs(given=value, plain=[1, 2.5]), target)
+    attrs = xarray.load_dataset(target, engine="h5netcdf").attrs
+    assert json.loads(attrs["given"]) == value and attrs["plain"].tolist() == [1, 2.5]
+
+
 def test_a_dataset_that_is_no_sweep(whole, tmp_path):
     written = sweep.save(whole[1], tmp_path / "new")
     xarray.testing.assert_identical(sweep.load(tmp_path / "new"), whole[1])

@@ -592,3 +592,25 @@ def test_masks_and_sparse_matrices_are_refused():
         jaxht.stream(lambda: iter([masked]))
     with pytest.raises(ValueError, match="source must be a dense array; got a sparse one"):
         jaxht.stream(scipy.sparse.csr_array(np.eye(3)))
+
+
+def test_pieces_without_rows():
+    """At the beginning, within and at the end; their columns are those of the others."""
+    A = matrix()
+    none = A[:0]
+    found = jaxht.stream(lambda: iter([none, A[:50], none, A[50:], none]))
+    np.testing.assert_allclose(found.matvec(jnp.ones(d)), A.sum(axis=1), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="pieces must have 24 columns"):
+        jaxht.stream(lambda: iter([A[:50], A[50:, :3]]))
+
+
+def test_vectors_of_integers_and_of_single_precision():
+    """Beside a matrix of double precision."""
+    with precision("float64"):
+        A = matrix(np.float64)
+        found = jaxht.stream(A)
+        for dtype in (np.float32, np.int32):
+            x, r = np.ones(d, dtype), np.ones(n, dtype)
+            np.testing.assert_allclose(found.matvec(jnp.asarray(x)), A @ x, atol=1e-12)
+            np.testing.assert_allclose(found.rmatvec(jnp.asarray(r)), A.T @ r, atol=1e-12)
+            np.testing.assert_allclose(found.squared(jnp.asarray(r)), r @ A**2)

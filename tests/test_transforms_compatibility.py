@@ -216,3 +216,14 @@ def test_moments_of_arrays_without_zeros_are_kept():
     _, state = optimizer.update(gradients, optimizer.init(params), params)
     np.testing.assert_allclose(state.inner[0].mu["b"], 0.1, rtol=1e-6)
     np.testing.assert_allclose(state.inner[0].mu["w"], [0, 0.1], rtol=1e-6)
+
+
+def test_keys_that_are_masked_out_stay():
+    params = {"w": jnp.array([1.0, 3.0, 2.0]), "rng": jax.random.key(0)}
+    mask = {"w": True, "rng": False}
+    for prune in (transforms.prune, transforms.straight_through):
+        found = prune(params, 1, mask=mask)
+        assert found["w"].tolist() == [0, 3, 0]
+        assert jnp.array_equal(
+            jax.random.key_data(found["rng"]), jax.random.key_data(params["rng"])
+        )

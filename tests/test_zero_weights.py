@@ -144,7 +144,7 @@ def test_a_class_id_that_is_none_gives_nan():
     from jaxht.objectives.losses import SoftmaxLoss
 
     ids = np.array([-1, 0, 2, 3, np.nan, 1.5])
-    values = SoftmaxLoss(3).value(np.zeros((6, 3), np.float32), ids)
+    values = SoftmaxLoss(3).value(jnp.zeros((6, 3)), jnp.asarray(ids))
     np.testing.assert_array_equal(np.isnan(values), [True, False, False, True, True, True])
 
 

@@ -113,7 +113,10 @@ class Session:
         with contextlib.suppress(OSError, ValueError):
             return sweep.load(folder, fingerprint).assign_attrs(attrs)
         computed = compute().assign_attrs(attrs)
-        sweep.save(computed, folder, fingerprint)
+        try:
+            sweep.save(computed, folder, fingerprint)
+        except OSError as error:
+            raise Failure(f"{folder}: {error.strerror or error}") from error
         return computed
 
 

@@ -71,7 +71,7 @@ class Chunks:
         costs = np.add(CHUNK_WIDTHS, CHUNK_COST_IN_SLOTS) * sizes
         best = np.argmin(costs)
         width = CHUNK_WIDTHS[best]
-        total = round_up(int(sizes[best]), SIZES_PER_OCTAVE)
+        total = round_up(max(int(sizes[best]), 1), SIZES_PER_OCTAVE)
         chunks = -(-counts // width)
         # An entry moves up by the padding of all rows before its own.
         padding = width * chunks - counts

@@ -92,7 +92,15 @@ def _shard(A: Any, sharding: NamedSharding) -> Any:
         )
     if not (isinstance(A, np.ndarray | jax.Array) or hasattr(A, "tocsr") or hasattr(A, "n_batch")):
         raise no_array("A", A, "an array of shape (n, d) or a sparse matrix, for a sharding")
-    return ShardedMatrix.build(np.asarray(A) if isinstance(A, jax.Array) else A, sharding)
+    if len(A.shape) != 2:
+        raise ValueError(f"A must have shape (n, d); got {A.shape}")
+    if isinstance(A, np.ndarray | jax.Array):
+        A = np.asarray(A)
+        is_integer = A.dtype.kind in "iub"  # which sparse matrices do not keep either
+        A = A.astype(
+            jnp.result_type(float) if is_integer else A.dtype.newbyteorder("="), copy=False
+        )
+    return ShardedMatrix.build(A, sharding)
 
 
 def hstack(parts: Sequence[Any]) -> Stacked:

@@ -213,7 +213,7 @@ class Genotypes(blockwise.Coded):
         words = jnp.take(self.words, indices, axis=0, mode="fill", fill_value=-1)
         fill, scale = self.fill_and_scale(indices)
         calls = [_decode(words, p, fill[:, None]) for p in range(CALLS)]
-        columns = jnp.stack(calls, axis=-1).reshape(len(indices), -1)
+        columns = jnp.stack(calls, axis=-1).reshape(len(indices), CALLS * words.shape[1])
         return columns[:, : self.num_samples] / scale[:, None]
 
     def rows(self, indices: Array) -> Integers:

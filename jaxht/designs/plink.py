@@ -93,4 +93,9 @@ def _read_columns(path: Path, columns: list[int]) -> list[np.ndarray]:
     """Some columns of a file of words."""
     with path.open() as file:
         rows = [line.split() for line in file if line.strip()]
+    for number, row in enumerate(rows, 1):
+        if len(row) <= max(columns):
+            raise ValueError(
+                f"path must have files of PLINK beside it; row {number} of {path} has {len(row)} columns"
+            )
     return [np.array([row[column] for row in rows]) for column in columns]

@@ -166,6 +166,8 @@ class PieceRows:
             columns = 0
             dtypes: set[np.dtype] = set()
             for piece in map(_as_array, pieces()):
+                if rows and piece.shape[1] != columns:
+                    raise ValueError(f"pieces must have {columns} columns; got shape {piece.shape}")
                 rows += len(piece)
                 columns = piece.shape[1]
                 dtypes.add(piece.dtype)
@@ -206,7 +208,7 @@ class PieceRows:
             nonlocal row
             advance(out, len(out))
             row += len(out)
-            if row == n and (len(piece) or next(pieces, None) is not None):
+            if row == n and (len(piece) or any(len(_as_array(rest)) for rest in pieces)):
                 raise ValueError(f"the pieces have more than {n} rows")
 
         return fill

@@ -199,7 +199,7 @@ class ShardedMatrix(Design):
         )  # (R, C, k_max, m)
         of_rows = found.sum(axis=1)
         columns = jnp.moveaxis(of_rows, 0, 1)
-        return columns.reshape(len(indices), -1)
+        return columns.reshape(len(indices), self.shape[0])
 
     def rows(self, indices: Array) -> "RowsOfBlocks":
         """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Each device reads

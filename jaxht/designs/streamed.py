@@ -90,11 +90,11 @@ class Streamed(Design):
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: a pass."""
-        return linear(self._matvec, self._rmatvec, x, self.shape[0])
+        return linear(self._matvec, self._rmatvec, self._promote(x), self.shape[0])
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: a pass."""
-        return linear(self._rmatvec, self._matvec, r, self.shape[1])
+        return linear(self._rmatvec, self._matvec, self._promote(r), self.shape[1])
 
     def columns(self, indices: Array) -> Array:
         """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: a
@@ -104,9 +104,9 @@ class Streamed(Design):
             parts = self._map(
                 lambda chunk: jnp.take(chunk, indices, axis=1, mode="fill", fill_value=0).T
             )
-            return jnp.moveaxis(parts, 0, 1).reshape(indices.shape[0], -1)[
-                :, : self.shape[0]
-            ]  # of (chunks, k_max, b)
+            chunks, k_max, b = parts.shape
+            columns = jnp.moveaxis(parts, 0, 1).reshape(k_max, chunks * b)
+            return columns[:, : self.shape[0]]
 
         return self._pass(passes.columns, on_device, indices)
 
@@ -130,7 +130,7 @@ class Streamed(Design):
                 lambda chunk, weights: matmul(weights * matmul(chunk, v), chunk), weights
             )
 
-        return self._pass(passes.gram_product, on_device, v, weights)
+        return self._pass(passes.gram_product, on_device, self._promote(v), self._promote(weights))
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: a pass."""
@@ -138,11 +138,15 @@ class Streamed(Design):
         def on_device(weights: Array) -> Array:
             return self._sum(lambda chunk, weights: matmul(weights, chunk**2), weights)
 
-        return self._pass(passes.squared, on_device, weights)
+        return self._pass(passes.squared, on_device, self._promote(weights))
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: a pass."""
         return self._map(lambda chunk: jnp.linalg.norm(chunk, axis=1)).reshape(-1)[: self.shape[0]]
+
+    def _promote(self, v: Array) -> Array:
+        """v, in the dtype of the products."""
+        return v.astype(jnp.result_type(v, self.dtype))
 
     def _matvec(self, x: Array) -> Array:
         def on_device(rows: Array) -> Array:

@@ -122,9 +122,11 @@ def branch_and_bound(
     Raises:
         ValueError: for objectives and constraints that are not of these kinds, and for a checkpoint
         that is damaged, no such file, or of another problem or other settings.
+        OSError: for a checkpoint that cannot be written when the search begins.
 
     Warns:
-        UserWarning: once, where 2000 nodes have closed less than a fifth of the gap at the root.
+        UserWarning: once, where 2000 nodes have closed less than a fifth of the gap at the root; and
+        where the checkpoint cannot be written later, which does not end the search.
 
     Cost: a node takes about 20 to 500 products with the columns that are not fixed yet, and their
     transpose.
@@ -160,9 +162,20 @@ def branch_and_bound(
     with default_precision(float64=True):
         doubles = in_double(objective, constraint)
         search = _Search(*doubles, gap_rtol, num_solutions, within, big_m, batch, memory)
+
+        def save() -> None:
+            if file is None:
+                return
+            try:
+                search.save(file)
+            except OSError as error:
+                warnings.warn(f"checkpoint {str(file)!r} cannot be written: {error}", stacklevel=3)
+
         try:
             if file is None or not search.load(file):
                 search.start(x0)
+                if file is not None:
+                    search.save(file)
             saved = time.monotonic()
             while status is None:
                 report(search.record())
@@ -171,15 +184,14 @@ def branch_and_bound(
                     search.advance()
                     search.warn_of_slow_progress()
                 is_due = status is not None or time.monotonic() - saved > SAVE_EVERY
-                if file is not None and is_due:
-                    search.save(file)
+                if is_due:
+                    save()
                     saved = time.monotonic()
         except KeyboardInterrupt:
             if not search.history:  # nothing is known yet
                 raise
             status = BranchStatus.INTERRUPTED
-            if file is not None:
-                search.save(file)
+            save()
         result = search.result(status)
         return _join(result) if has_pairs else result
 

@@ -15,6 +15,7 @@ from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.full_precision import matmul
 
 __all__ = [
+    "binary_unit",
     "check_real",
     "check_real_array",
     "common_unit",
@@ -106,6 +107,12 @@ def common_unit(v: Array, axis: Any = None) -> Array:
     tiny = float(jnp.finfo(v.dtype).tiny)
     largest = jnp.max(jnp.abs(v), axis=axis, keepdims=True, initial=0)
     return lax.stop_gradient(jnp.clip(largest, tiny, 1 / tiny))
+
+
+def binary_unit(v: Array) -> Array:
+    """:func:`common_unit` rounded down to a power of two: a division by it is exact."""
+    _, exponent = jnp.frexp(common_unit(v))
+    return jnp.ldexp(jnp.ones((), v.dtype), exponent - 1)
 
 
 def scaled_norm(v: Array) -> Array:

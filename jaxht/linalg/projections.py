@@ -132,8 +132,8 @@ def low_rank(Z: Array, k: Numeric) -> Array:
     Returns:
         Array like ``Z`` of rank at most k up to rounding. Of equal singular values the
         decomposition's first are kept. The derivative, where the singular values k and k + 1
-        differ, is that of the projection: it moves the kept spaces as well. It is NaN where any two
-        singular values are equal.
+        differ, is that of the projection: it moves the kept spaces as well. It is NaN where these
+        two are equal, and there is none of complex arrays.
 
     Cost: a full singular value decomposition, ``O(m n min(m, n))``; independent of k. For large
     matrices, and where a matrix nearby is known, see :func:`jaxht.linalg.svd.truncated_svd`.

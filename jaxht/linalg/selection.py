@@ -56,7 +56,7 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
 
     Args:
         z: floating (float16, bfloat16, float32, float64), complex or signed integer array of shape
-            (..., d), d >= 1.
+            (..., d).
         k: integer, Python or traced, broadcastable to the leading shape of ``z``; clipped to [0,
             d].
 
@@ -83,6 +83,8 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
         [False, True, False, True]
     """
     *lanes, d = z.shape
+    if d == 0:
+        return jnp.zeros(z.shape, bool)
     z = rankable(lax.stop_gradient(z))
     count = tuple(jnp.broadcast_to(digit, lanes) for digit in clip_count(k, d))
     if d < LONG:

@@ -11,7 +11,7 @@ from jax import lax
 from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
-from jaxht.linalg.inner_products import common_unit
+from jaxht.linalg.inner_products import check_real_array, common_unit
 from jaxht.linalg.lapack import qr, svd
 from jaxht.linalg.products import Arithmetic, multiply
 
@@ -202,18 +202,21 @@ def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple)
     """Perturbation theory: kept and dropped singular vectors mix by ``1 / (s_i^2 - s_j^2)``, i <= k
     < j."""
     Z, k, *_ = primals
+    check_real_array("Z, of which derivatives are taken,", Z)
     E = tangents[0]
     found = _truncated_svd(*primals, k_max, exact)
     U, s, Vt = svd(Z)
     V = Vt.T
     kept = lax.iota(jnp.int32, s.size) < k
     between = kept[:, None] & ~kept
-    gap = s[:, None] ** 2 - s**2
+    unit = common_unit(s)  # of which no square over- or underflows
+    t = s / unit
+    gap = (t[:, None] - t) * (t[:, None] + t)
     divisor = jnp.where(between, gap, 1)
     mixing = jnp.where(between, 1 / divisor, 0)
     a = matmul(matmul(U.T, E), V)
-    forth = mixing * s[:, None] ** 2
-    back = mixing * s[:, None] * s
+    forth = mixing * t[:, None] ** 2
+    back = mixing * t[:, None] * t
     of_kept = jnp.where(kept[:, None] & kept, a, 0)
     of_dropped = (forth + forth.T) * a
     inner = of_kept + of_dropped + (back + back.T) * a.T
@@ -230,8 +233,8 @@ def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple)
     has_inverse = kept & (s > 0)
     divisor = jnp.where(s > 0, s, 1)
     inverse = jnp.where(has_inverse, 1 / divisor, 0)
-    of_rows = (mixing * s[:, None]).T
-    of_columns = (mixing * s).T
+    of_rows = (mixing * t[:, None]).T / unit
+    of_columns = (mixing * t).T / unit
     U_turn = of_rows * a + of_columns * a.T
     U_rotation = matmul(U, U_turn) + right * inverse
     V_turn = of_rows * a.T + of_columns * a

@@ -489,7 +489,11 @@ def num_steps(factor: Numeric, ratio: Numeric) -> Array:
         >>> float(bounds.num_steps(0.5, 100.0))
         7.0
     """
-    steps = jnp.ceil(jnp.log(ratio) / jnp.log(1 / jnp.minimum(factor, 1)))
+    factor = jnp.minimum(factor, 1)
+    steps = jnp.ceil(jnp.log(ratio) / jnp.log(1 / factor))
+    # Of a whole number the quotient of logarithms may be rounded up.
+    before = steps - 1
+    steps = jnp.where(factor**before * ratio <= 1, before, steps)
     return jnp.where(ratio <= 1, 0, jnp.maximum(steps, 1))
 
 

@@ -358,9 +358,9 @@ def graph_precision(adjacency: Numeric, kappa: Numeric, *, dtype: DTypeLike = fl
         [[2.0, 1.0], [1.0, 2.0]]
     """
     G = jnp.asarray(adjacency, dtype)
+    kappa = jnp.asarray(kappa, dtype)
     eigenvalues, _ = eigh(G)
-    numerator = eigenvalues[-1] - kappa * eigenvalues[0]
-    c = numerator / (jnp.asarray(kappa, dtype) - 1)
+    c = (eigenvalues[-1] - kappa * eigenvalues[0]) / (kappa - 1)
     return G + c * jnp.eye(len(G), dtype=dtype)
 
 

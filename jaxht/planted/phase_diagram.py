@@ -69,7 +69,7 @@ def l1_transition(delta: ArrayLike) -> NDArray[np.float64]:
         >>> phase_diagram.l1_transition([0.1, 0.5]).round(2).tolist()
         [0.19, 0.39]
     """
-    z = np.linspace(0.001, 6, 6000)
+    z = np.linspace(0.001, 12, 6000)  # enough for a delta of 1e-30
     tail = np.asarray(norm.cdf(-z), np.float64)
     density = np.asarray(norm.pdf(z), np.float64)
     g = (1 + z**2) * tail - z * density

@@ -64,8 +64,8 @@ def budgets(
         to the least fractions, rounded.
 
     Raises:
-        ValueError: for another loss, fractions that do not increase, and a k that is not between
-            the first of them and 1.
+        ValueError: for another loss, fractions that do not increase, a k that is not between the
+            first of them and 1, and outputs that are not finite, where these are compared.
 
     Cost: that of the method, for each layer and fraction; for "outputs" a pass over the data for
     each as well.
@@ -89,12 +89,13 @@ def budgets(
     names = parameter_names(params)
     leaves, structure = jax.tree.flatten(params)
     dense = [_run(apply, params, batch) for batch in batches] if loss == "outputs" else []
-    size = sum(float(jnp.sum(before**2)) for before in dense)
+    unit = _unit_of_outputs(dense)
+    size = sum(float(jnp.sum((before / unit) ** 2)) for before in dense) or 1.0
 
     def change_of_outputs(i: int, weights: Array) -> float:
         changed = jax.tree.unflatten(structure, [*leaves[:i], weights, *leaves[i + 1 :]])
         errors = [
-            float(jnp.sum((_run(apply, changed, batch) - before) ** 2))
+            float(jnp.sum(((_run(apply, changed, batch) - before) / unit) ** 2))
             for batch, before in zip(batches, dense, strict=True)
         ]
         return sum(errors) / size
@@ -121,6 +122,14 @@ def budgets(
 def _run(apply: Callable[..., Any], params: ArrayTree, args: tuple[Any, ...]) -> Array:
     # Sums of squares of halves would overflow.
     return widen(jnp.asarray(apply(params, *args)))
+
+
+def _unit_of_outputs(outputs: list[Array]) -> float:
+    """The largest magnitude of the outputs, in which no square over- or underflows; 1 for zeros."""
+    if not all(bool(jnp.all(jnp.isfinite(each))) for each in outputs):
+        raise ValueError("apply must return finite numbers; got NaN or infinity")
+    largest = [float(jnp.max(jnp.abs(each), initial=0)) for each in outputs]
+    return max(largest, default=0.0) or 1.0
 
 
 def _check(k: Any, loss: str, fractions: Sequence[float]) -> None:

@@ -10,7 +10,7 @@ from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import matmul
-from jaxht.linalg.inner_products import check_real_array
+from jaxht.linalg.inner_products import binary_unit, check_real_array
 from jaxht.transforms.scope import AnyScope, check_scope, count_kept, find_support
 
 # The most that the two halves of a Gram matrix may differ, relative to its largest entry.
@@ -57,9 +57,16 @@ class Layer:
         change = weights - self.weights
         return jnp.vdot(change, matmul(self.gram, change))
 
+    def in_own_units(self) -> tuple["Layer", Array]:
+        """With weights and a Gram matrix of about 1, of which no product over- or underflows, and
+        the unit of the weights, a power of two."""
+        unit = binary_unit(self.weights)
+        gram = self.gram / binary_unit(self.gram)
+        return Layer(self.weights / unit, gram, self.k, self.scope), unit
+
     def damped(self, share: Numeric) -> "Layer":
         """With a share of the mean of its diagonal added to the diagonal of G."""
-        raised = share * jnp.mean(jnp.diagonal(self.gram))
+        raised = jnp.asarray(share, self.gram.dtype) * jnp.mean(jnp.diagonal(self.gram))
         eye = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
         return Layer(self.weights, self.gram + raised * eye, self.k, self.scope)
 
@@ -120,7 +127,7 @@ def make_layer(weights: Any, gram: Any, k: Any, scope: AnyScope) -> Layer:
     if isinstance(k, jax.core.Tracer):
         raise ValueError("k must be a number that is known when the program is traced")
     count = int(count_kept(k, size))
-    dtype = jnp.result_type(gram, jnp.float32)
+    dtype = jnp.result_type(gram, weights, jnp.float32)
     _check_numbers(weights, gram)
     # The number is traced: one program serves all.
     return Layer(

@@ -59,10 +59,10 @@ def prune_layer(
         [[2, 2, 2], [2, 2, 2]]
     """
     check_kind(method=method)
-    layer = make_layer(weights, gram, k, scope)
+    layer, unit = make_layer(weights, gram, k, scope).in_own_units()
     check_scalars(method)
     found, mask = method.prune(layer)
-    found = jnp.where(mask, found, 0)
+    found = jnp.where(mask, found * unit, 0).astype(jnp.result_type(weights))
     known = known_values(found)
     if known is not None and not np.all(np.isfinite(known)):
         raise ValueError(
@@ -71,5 +71,5 @@ def prune_layer(
         )
     size = jnp.vdot(layer.weights, matmul(layer.gram, layer.weights))
     # A Gram matrix whose entries are rounded may be indefinite.
-    error = ratio(jnp.maximum(layer.error(found), 0), size)
-    return PrunedLayer(found.astype(jnp.result_type(weights)), mask, error)
+    error = layer.error(found.astype(unit.dtype) / unit)
+    return PrunedLayer(found, mask, ratio(jnp.maximum(error, 0), size))

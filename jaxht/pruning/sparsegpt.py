@@ -9,6 +9,7 @@ from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
+from jaxht.linalg.normal_equations import ratio
 from jaxht.pruning.layer import Layer
 from jaxht.transforms.scope import Axis, find_support
 
@@ -36,7 +37,9 @@ class SparseGPT:
 
     Cost: for d inputs and c outputs ``d^2 c + d^3``.
 
-    Source: Frantar & Alistarh 2023, Algorithm 1; the constants are those of the source.
+    Source: Frantar & Alistarh 2023, Algorithm 1; the constants are those of the source, but for
+    inputs that are always 0, whose diagonal entry is the mean of the others, not 1: the result does
+    not depend on the unit of the inputs.
 
     Example:
         >>> import jax.numpy as jnp
@@ -56,8 +59,10 @@ class SparseGPT:
         if not layer.scope.selects_entries:
             raise layer.scope_error("SparseGPT")
         gram = layer.gram
-        is_dead = jnp.diagonal(gram) == 0
-        gram = gram + jnp.diag(is_dead.astype(gram.dtype))
+        diagonal = jnp.diagonal(gram)
+        is_dead = diagonal == 0
+        mean = ratio(jnp.sum(diagonal), jnp.sum(~is_dead, dtype=gram.dtype))
+        gram = gram + jnp.diag(jnp.where(is_dead, jnp.where(mean > 0, mean, 1), 0))
         weights = jnp.where(is_dead[:, None], 0, layer.weights)
         damped = Layer(weights, gram, layer.k, layer.scope).damped(self.damping)
         upper = _upper_factor_of_inverse(damped.gram)

@@ -341,9 +341,8 @@ class LinearEstimator(SparseEstimator):
     def _count_features(self, problem: LinearFit, x: NumpyArray) -> int:
         """The features that have a coefficient, without the intercept."""
         num_columns = len(problem.columns.scale)
-        is_used = x.reshape(num_columns, -1).any(axis=1)
-        is_used = is_used[: num_columns - problem.num_ones]
-        return np.count_nonzero(problem.combine(is_used, 0))
+        is_used = np.any(x.reshape(num_columns, -1), axis=1)[: num_columns - problem.num_ones]
+        return int(np.count_nonzero(problem.combine(is_used, 0)))
 
     def _set_coefficients(self, problem: LinearFit, x: NumpyArray) -> None:
         self.coef_, self.intercept_ = self._in_units_of_X(problem, x)

@@ -453,11 +453,8 @@ def export(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> None:
         ['x.nc']
     """
     ending = Path(path).suffix
-    # What NetCDF has no attributes of.
     texts = {
-        name: json.dumps(value)
-        for name, value in dataset.attrs.items()
-        if value is None or isinstance(value, bool | dict)
+        name: json.dumps(value) for name, value in dataset.attrs.items() if not _is_attribute(value)
     }
     dataset = dataset.assign_attrs(texts)
     if ending == ".nc":
@@ -470,6 +467,17 @@ def export(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> None:
         dataset.to_zarr(path, mode="w", zarr_format=2)
     else:
         raise ValueError(f"path must end in .nc or .zarr; got {path}")
+
+
+def _is_attribute(value: Any) -> bool:
+    """Whether NetCDF has such attributes: text or numbers, or a list of one of these kinds."""
+    if isinstance(value, np.ndarray | np.generic):
+        return True
+    values = value if isinstance(value, list) else [value]
+    kinds = {type(each) for each in values}
+    if kinds <= {int, float}:
+        return all(abs(each) < 2**63 for each in values if isinstance(each, int))
+    return kinds == {str}
 
 
 def import_xarray() -> ModuleType:

@@ -221,6 +221,8 @@ def straight_through(
 
 def _drop(p: Array, u: Array) -> Array:
     """``p + u`` for u that are 0 or -p, also where p is infinite; 0 where XLA takes p as 0."""
+    if not jnp.issubdtype(jnp.result_type(p), jnp.floating):  # masked out: integers, PRNG keys
+        return p
     return jnp.where((u == 0) & (p != 0), p, jnp.zeros((), jnp.result_type(p)))
 
 

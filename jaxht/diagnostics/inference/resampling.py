@@ -202,8 +202,8 @@ def bootstrap(
     """Repeat the selection on bootstrap resamples of the samples, and refit. Works under jit and
     vmap.
 
-    Each resample draws n times with replacement; how often each sample was drawn is its weight, so
-    that all resamples are solved under one vmap.
+    Each resample draws as many samples as have a weight above 0, with replacement; how often each
+    was drawn is its weight, so that all resamples are solved under one vmap.
 
     The selected support is a discontinuous function of the data, for which the bootstrap is not
     consistent: the intervals show how much selection and coefficients vary together, but for small
@@ -244,9 +244,14 @@ def bootstrap(
     dtype = model.sample_weights.dtype
     units = _Units.of(n, groups)
 
+    present = units.present(model.sample_weights.reshape(n, -1).max(axis=1))
+    num_present = jnp.sum(present, dtype=jnp.int32)
+    (of_weight,) = jnp.nonzero(present, size=n)
+    is_drawn = jnp.arange(n) < num_present
+
     def draw(key):
-        draws = jax.random.randint(key, (n,), 0, units.count)
-        counts = jnp.zeros(n, dtype).at[draws].add(units.select(jnp.ones(n, dtype)))
+        draws = of_weight[jax.random.randint(key, (n,), 0, num_present)]
+        counts = jnp.zeros(n, dtype).at[draws].add(is_drawn.astype(dtype))
         return units.of_samples(counts)
 
     keys = jax.random.split(key, 2 * num_resamples)
@@ -261,18 +266,17 @@ def bootstrap(
 class _Units(NamedTuple):
     """What is drawn: samples, or groups of them.
 
-    Arrays of units have n entries, of which the first ``count`` are of units.
+    Arrays of units have n entries, of which the first are of units.
     """
 
-    count: Numeric
     number: Array | None
 
     @staticmethod
     def of(num_samples: int, groups: Array | None) -> "_Units":
         if groups is None:
-            return _Units(num_samples, None)
-        number, count = number_groups(groups, num_samples)
-        return _Units(count, number)
+            return _Units(None)
+        number, _ = number_groups(groups, num_samples)
+        return _Units(number)
 
     def present(self, weights: Array) -> Array:
         """Which units have a sample of weight above 0, bool (n,)."""
@@ -280,12 +284,6 @@ class _Units(NamedTuple):
         if self.number is None:
             return has_weight
         return jnp.zeros(weights.shape, bool).at[self.number].max(has_weight)
-
-    def select(self, v: Array) -> Array:
-        """v (n,), with 0 beyond the last unit."""
-        if self.number is None:
-            return v
-        return jnp.where(jnp.arange(v.size) < self.count, v, 0)
 
     def of_samples(self, v: Array) -> Array:
         """The entries (..., n) of units for the samples in these."""
