@@ -2,7 +2,7 @@
 :mod:`jaxht`.
 
 * Dataclasses that JAX knows, and their fields: :func:`pytree`, :func:`static`, :func:`integer`,
-  :func:`mixed`.
+  :func:`at_least`, :func:`mixed`.
 * Protocols, which are also names of :mod:`jaxht`: :class:`Solver`, :class:`Objective`,
   :class:`SumOverSamples`, :class:`Constraint`, :class:`SelectionConstraint`,
   :class:`ModelSubspace`. :class:`SymmetricOperator` for Hessians.
@@ -19,7 +19,7 @@
   :class:`Carry`, :func:`finish`.
 """
 
-from jaxht._dataclass import integer, mixed, pytree, static
+from jaxht._dataclass import at_least, integer, mixed, pytree, static
 from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, check_selection
 from jaxht.designs import Design
 from jaxht.linalg.lanes import lane_by_lane
@@ -55,6 +55,7 @@ __all__ = [
     "SumOverSamples",
     "SymmetricOperator",
     "advance",
+    "at_least",
     "batch_smoothness",
     "best_item",
     "check_selection",

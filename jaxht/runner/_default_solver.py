@@ -18,8 +18,8 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
     """The solver that :func:`jaxht.solve` runs where none is given, from what is static: kinds,
     shapes and k_max.
 
-    * Coordinates and groups of data: :class:`jaxht.ExhaustiveSearch` where there are few supports,
-      at most 2048, and refits are cheap. Else :class:`jaxht.LocalSearch`, with as many starts and
+    * Coordinates, groups and trees of data: :class:`jaxht.ExhaustiveSearch` where there are few
+      supports, at most 2048, and refits are cheap. Else, but for trees, :class:`jaxht.LocalSearch`, with as many starts and
       moves as take about a second or a few, and one start where d is huge; for smooth losses of
       one output, such as the logistic, with ``num_candidates=1`` where d <= n.
     * Matrices of low rank, trees, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`;

@@ -24,8 +24,8 @@ class Result:
 
     Attributes:
         x: the solution, shaped like the variable, exactly feasible: the last iterate; where a
-            pursuit ends with MAX_STEPS, CYCLING or REFIT_FAILED, the best one, see
-            :class:`jaxht.Status`.
+            solver that may increase f ends with MAX_STEPS, CYCLING, REFIT_FAILED or NO_MINIMISER,
+            the best one, see :class:`jaxht.Status`.
         support: a :class:`jaxht.Support` of x: ``numpy()``, its indices in increasing order on the
             host; ``mask``, shaped like x; for programs ``indices`` (k_max,), padded with the size
             of x. For matrices of low rank a :class:`jaxht.Subspace` with bases ``U`` and ``V``.

@@ -35,8 +35,9 @@ class SGHT(Solver):
 
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of f and so of every f_i: for a sum, such
-            as ``LeastSquares(A, y)``, it is 1/n of that for the mean. 0, infinity and NaN end as
-            INVALID_STEP_SIZE. None: ``1 / (2 L_b)``, L_b the expected smoothness of a minibatch.
+            as ``LeastSquares(A, y, mean=False)``, it is 1/n of that for the mean. 0, infinity and NaN
+            end as INVALID_STEP_SIZE. None: ``1 / (2 L_b)``, L_b the expected smoothness of a
+            minibatch.
         batch_size: b, an int in [1, n], static.
         inner_steps: number of updates in one step of the runner, which evaluates f and the stopping
             tests once a step; an integer, traced. None: n / b, rounded up.

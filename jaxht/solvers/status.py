@@ -38,8 +38,8 @@ class Status(enum.IntEnum):
     the runner all others.
 
     With MAX_STEPS, CYCLING, REFIT_FAILED and NO_MINIMISER the solvers that may increase f in a step
-    (CGIHT, FIHT, ALPS, HTP, PHT, CoSaMP, GraSP, SubspacePursuit) return the best point of the run,
-    its start included; with all other codes the last one.
+    (CGIHT, FIHT, ALPS, HTP, PHT, CoSaMP, GraSP, and SubspacePursuit in its first step) return the
+    best point of the run, its start included; with all other codes the last one.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
