@@ -101,8 +101,9 @@ class L0CoxRegressor(RegressorMixin, L0Model):
             X: (n, d), an array, a data frame, or a scipy.sparse matrix of any format, which is not
                 made dense.
             y: times and events, as above.
-            sample_weight: (n,) weights of at least 0, which count how often a sample occurs; None
-                for ones.
+            sample_weight: (n,) weights of at least 0, which count how often a sample occurs; with
+                ``ties="efron"`` repeated events tie, and weighted ones do not (see
+                :class:`jaxht.Cox`). None for ones.
             offset: (n,), a known part of the logarithms of hazard ratios; None for zeros.
             strata: (n,) labels of any kind: the stratum of each sample; None for one of all.
 
