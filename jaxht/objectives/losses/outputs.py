@@ -46,7 +46,7 @@ class SoftmaxLoss(Loss):
         """l(u; y), without overflow; NaN for a class id that is none."""
         ids = y.astype(jnp.int32)
         own = jnp.take_along_axis(u, ids[:, None], axis=1, mode="clip")[:, 0]
-        is_class = (ids == y) & (ids >= 0) & (ids < u.shape[1])
+        is_class = (ids.astype(y.dtype) == y) & (ids >= 0) & (ids < u.shape[1])
         return jax.nn.logsumexp(u, axis=1) - jnp.where(is_class, own, jnp.nan)
 
     def derivative(self, u: Array, y: Array) -> Array:
