@@ -19,9 +19,10 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
     shapes and k_max.
 
     * Coordinates, groups and trees of data: :class:`jaxht.ExhaustiveSearch` where there are few
-      supports, at most 2048, and refits are cheap. Else, but for trees, :class:`jaxht.LocalSearch`, with as many starts and
-      moves as take about a second or a few, and one start where d is huge; for smooth losses of
-      one output, such as the logistic, with ``num_candidates=1`` where d <= n.
+      supports, at most 2048, and refits are cheap. Else, but for trees,
+      :class:`jaxht.LocalSearch`, with as many starts and moves as take about a second or a few, and
+      one start where d is huge; for smooth losses of one output, such as the logistic, with
+      ``num_candidates=1`` where d <= n.
     * Matrices of low rank, trees, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`;
       :class:`jaxht.IHT` for matrices in factors.
     * The hinge loss, whose swaps have no scores: :class:`jaxht.OMP`, and :class:`jaxht.NIHT` on

@@ -137,7 +137,7 @@ def stability_selection(
     dtype = model.sample_weights.dtype
     units = _Units.of(n, groups)
 
-    present = units.present(model.sample_weights.reshape(n, -1).max(axis=1))
+    present = units.present(model)
     num_present = jnp.sum(present, dtype=jnp.int32)
 
     def divide(key):
@@ -244,7 +244,7 @@ def bootstrap(
     dtype = model.sample_weights.dtype
     units = _Units.of(n, groups)
 
-    present = units.present(model.sample_weights.reshape(n, -1).max(axis=1))
+    present = units.present(model)
     num_present = jnp.sum(present, dtype=jnp.int32)
     (of_weight,) = jnp.nonzero(present, size=n)
     is_drawn = jnp.arange(n) < num_present
@@ -278,12 +278,13 @@ class _Units(NamedTuple):
         number, _ = number_groups(groups, num_samples)
         return _Units(number)
 
-    def present(self, weights: Array) -> Array:
+    def present(self, model: LinearModel) -> Array:
         """Which units have a sample of weight above 0, bool (n,)."""
-        has_weight = weights > 0
+        n = model.num_samples
+        has_weight = model.sample_weights.reshape(n, -1).max(axis=1) > 0
         if self.number is None:
             return has_weight
-        return jnp.zeros(weights.shape, bool).at[self.number].max(has_weight)
+        return jnp.zeros(n, bool).at[self.number].max(has_weight)
 
     def of_samples(self, v: Array) -> Array:
         """The entries (..., n) of units for the samples in these."""
