@@ -53,6 +53,21 @@ def test_what_a_process_keeps_is_bounded():
     assert len(programs.programs) == 4
 
 
+def test_no_program_that_calls_python_has_the_key_of_another():
+    """Not of one that is gone either, in whose memory the next one may be made."""
+
+    def trial(key, cell):
+        K = cell["K"]
+        return {"x": jax.pure_callback(np.negative, jax.ShapeDtypeStruct((), K.dtype), K)}
+
+    keys = set()
+    for _ in range(30):
+        plan = Sweep(FunctionRun(trial), Grid({"K": [0.5]}), 1, 0, 1, None)
+        programs = ProgramCache(plan)
+        keys.add(programs.get_program(plan, plan.grid.cells[0]).reuse_key)
+    assert len(keys) == 30
+
+
 def test_clear_cache_forgets_the_last_sweep():
     def trial(key, cell):
         return {"size": jnp.zeros(cell["n"]).sum() + cell["n"]}

@@ -65,6 +65,8 @@ class Program:
         self._shared = shared
         self._static = dict(cell.static)
         self._bounds = dict(cell.bounds)
+        # Unlike an id, nothing made later equals it: a key that holds it keeps it alive.
+        self._identity = object()
         self.inputs = self.make_inputs(0, cell, np.zeros(1, np.int32))
         self._structure, self._is_own = self._split_case()
         row = jax.eval_shape(self.draw_shared, self.inputs)
@@ -111,7 +113,7 @@ class Program:
         """Equal for programs whose compiled functions can stand for each other, as far as their
         texts tell."""
         is_whole = not (self._trace.hides_data or self._trace.calls_host)
-        return self._trace.digest, None if is_whole else id(self), tuple(self.results)
+        return self._trace.digest, None if is_whole else self._identity, tuple(self.results)
 
     @functools.cached_property
     def _trace(self) -> _Trace:
