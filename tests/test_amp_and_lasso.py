@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.stats
 from sklearn.linear_model import Lasso, LogisticRegression
 
 import jaxht
 from benchmarks import message_passing
 from experiments.common.l1 import L1
-from jaxht import LeastSquares, Sparse, phase_diagram
+from jaxht import LeastSquares, Sparse
 from jaxht.baselines import (
     AMP,
     FISTA,
@@ -230,17 +232,24 @@ RHO = {0.1: 0.189, 0.2: 0.243, 0.3: 0.291, 0.5: 0.386, 0.7: 0.499, 0.9: 0.678}
 
 
 def test_transitions_are_those_of_the_paper():
-    for delta, rho in RHO.items():
-        assert abs(l1_transition(delta).rho - rho) <= 6e-4
-        assert l1_transition(delta, is_complex=True).rho > rho
+    rho = l1_transition(list(RHO)).rho
+    np.testing.assert_allclose(rho, list(RHO.values()), atol=6e-4)
+    assert np.all(l1_transition(list(RHO), is_complex=True).rho > rho)
+    assert l1_transition(1).rho == pytest.approx(1, abs=1e-3)  # all are recovered
 
 
-def test_transitions_of_few_measurements():
-    """As delta decreases to 0 they go on, in both forms."""
-    for delta in (1e-4, 1e-8, 1e-12):
-        np.testing.assert_allclose(
-            phase_diagram.l1_transition(delta), l1_transition(delta).rho, rtol=1e-3
-        )
+@pytest.mark.parametrize("delta", [1e-4, 1e-12, 1e-30])
+def test_transitions_of_few_measurements(delta):
+    """By another search for the maximum of Donoho & Tanner's form of the curve."""
+
+    def negative_rho(z):
+        g = (1 + z**2) * scipy.stats.norm.cdf(-z) - z * scipy.stats.norm.pdf(z)
+        return -(1 - 2 / delta * g) / (1 + z**2 - 2 * g)
+
+    found = scipy.optimize.minimize_scalar(negative_rho, bounds=(1, 12), options={"xatol": 1e-9})
+    point = l1_transition(delta)
+    np.testing.assert_allclose(point.rho, -found.fun, rtol=1e-6)
+    np.testing.assert_allclose(point.tau, found.x, rtol=1e-3)
 
 
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])

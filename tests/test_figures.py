@@ -19,7 +19,8 @@ from experiments.yuan2018 import (
 )
 from experiments.yuan2020 import time_to_accuracy
 from experiments.zhou2018 import gap_against_cost
-from jaxht import Status, phase_diagram, sweep
+from jaxht import Status, sweep
+from jaxht.baselines import l1_transition
 from tests.tiny_experiments import MODELS, at_once, call, draw, lines, run, tiny, write_csr, y_of
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -109,7 +110,7 @@ def test_undersampling_against_sparsity(tmp_path):
     chosen, results = run("phase/delta_rho", tmp_path)
     compared, diagram, *_ = draw(chosen, results).axes
     delta, rho = lines(compared, "ell_1")[0]
-    np.testing.assert_allclose(rho, phase_diagram.l1_transition(delta))
+    np.testing.assert_allclose(rho, l1_transition(delta).rho)
     np.testing.assert_allclose(delta[[0, -1]], np.array(chosen.n)[[0, -1]] / 32)
     rate = sweep.success_rate(results).rate.sel(solver="IHT")
     np.testing.assert_allclose(diagram.collections[0].get_array(), 100 * rate.transpose("rho", "n"))
@@ -122,8 +123,8 @@ def test_atlas(tmp_path):
     shown = summary.isel(design=0, solver=0, signal=0)
     assert np.isfinite(shown.estimate).all()
     np.testing.assert_allclose(y_of(curves, "NIHT"), shown.estimate)
-    limit = phase_diagram.l1_transition(np.array(chosen.n) / 32)
-    np.testing.assert_allclose(y_of(curves, "ell_1"), limit, atol=1e-3)
+    limit = l1_transition(np.array(chosen.n) / 32).rho
+    np.testing.assert_allclose(y_of(curves, "ell_1"), limit)
     recovers = shown.cell_rate.transpose("rho", "n") >= 0.5
     assert recovers.any() and not recovers.all()
     np.testing.assert_array_equal(~cells.collections[0].get_array().mask, recovers)

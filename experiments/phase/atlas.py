@@ -16,6 +16,7 @@ from chex import Array, PRNGKey
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 from xarray import DataArray, Dataset
 
@@ -517,9 +518,9 @@ def find_fastest(summary: Dataset) -> DataArray:
     return costs.argmin("solver").where(np.isfinite(costs).any("solver"), -1)
 
 
-def l1_curve(design: str, delta: Iterable[float]) -> list[float]:
+def l1_curve(design: str, delta: ArrayLike) -> NDArray[np.float64]:
     """Return the K/n up to which l1 minimisation recovers signals, in the limit of large d."""
-    return [l1_transition(value, is_complex=DESIGNS[design].is_complex).rho for value in delta]
+    return np.asarray(l1_transition(delta, is_complex=DESIGNS[design].is_complex).rho)
 
 
 def plot(summary: Dataset, config: Config) -> Figure:
@@ -532,7 +533,7 @@ def plot(summary: Dataset, config: Config) -> Figure:
     delta = np.array(config.n) / config.d
     looks = plots.looks(config.solvers)
     found = summary.estimate.where(np.isfinite(summary.estimate))
-    limit = max(max(l1_curve(design, delta)) for design in config.designs)
+    limit = max(l1_curve(design, delta).max() for design in config.designs)
     has_arrows = bool(summary.is_beyond.any())
     top = (1.15 if has_arrows else 1.05) * max(limit, float(found.max(skipna=True).fillna(0)))
     if config.rho:

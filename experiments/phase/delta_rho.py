@@ -10,6 +10,7 @@ from xarray import Dataset
 from experiments.common import SOLVERS, Count, Counts, Fractions, Session, plots
 from experiments.common.recovery import GIVEN, Planted, recovered
 from jaxht import phase_diagram, sweep
+from jaxht.baselines import l1_transition
 
 
 class Config(Planted):
@@ -68,7 +69,7 @@ def plot(rates: Dataset, config: Config) -> Figure:
         axes.set_axis_off()
     fine = np.linspace(delta[0], delta[-1], 200)
     label = "$\\ell_1$ minimisation,\nin the limit of large $d$"
-    l1 = phase_diagram.l1_transition(fine)
+    l1 = l1_transition(fine).rho
     compared.plot(fine, l1, color=plots.BLACK, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
     for axes in (compared, *panels[-1]):
         axes.set_xlabel(r"undersampling $\delta = n/d$")

@@ -107,7 +107,7 @@ class AMP(Solver):
         n, d = objective.design.shape
         tau = self.tau
         if tau is None:
-            tau = l1_transition(n / d, is_complex=is_complex(objective)).tau
+            tau = float(l1_transition(n / d, is_complex=is_complex(objective)).tau)
         square = square_norm(z)
         threshold = tau * jnp.sqrt(square / n)
         v = iterate.x + objective.design.rmatvec(z)

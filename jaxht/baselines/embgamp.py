@@ -138,7 +138,7 @@ class EMBGAMP(Solver):
         n, d = objective.design.shape
         size = scaled_norm(objective.design.column_norms())
         unit_of_A = jnp.where(size > 0, size / d**0.5, 1)
-        rho = l1_transition(n / d, is_complex=is_complex(objective)).rho
+        rho = float(l1_transition(n / d, is_complex=is_complex(objective)).rho)
         share = jnp.full_like(size, min(rho * n / d, 0.5))
         power = square_norm(y)
         noise = power / (n * (START_SNR + 1))
