@@ -50,7 +50,7 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
     """
     chosen = None if folder is not None else os.environ.get("JAX_COMPILATION_CACHE_DIR")
     if chosen is None:
-        path = default_folder() if folder is None else Path(folder)
+        path = default_folder() if folder is None else Path(folder).expanduser().absolute()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder is None:

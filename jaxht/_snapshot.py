@@ -1,10 +1,11 @@
 """Functions of the user, compared by the values that they refer to as well."""
 
+import contextlib
 import dataclasses
 import dis
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import jax
@@ -12,16 +13,34 @@ import jax.numpy as jnp
 import numpy as np
 
 
+def tracing_context() -> Callable[[Hashable], contextlib.AbstractContextManager[None]]:
+    """Contexts by key, of a thread, in each of which nothing counts that was traced in another one.
+
+    JAX keeps what it has traced of a function for as long as that is the same object, whatever its
+    globals are now: jitted functions and bodies of loops as well. JAX before 0.9 has no contexts.
+    """
+    make_context: Any = getattr(jax, "make_user_context", None)
+    if make_context is None:
+        return lambda _: contextlib.nullcontext()
+    return make_context(None)
+
+
+_traced_for = tracing_context()
+
+
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
     """A function and the values that it refers to, by which it is compared: JAX compiles it anew
-    where one of them has changed."""
+    where one of them has changed, and what it calls."""
 
     fun: Callable[..., Any]
     values: tuple[Any, ...]
 
     def __call__(self, *args: Any) -> Any:
-        return self.fun(*args)
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+            return self.fun(*args)
+        with _traced_for(self):
+            return self.fun(*args)
 
     def __repr__(self) -> str:
         return repr(self.fun)
@@ -32,9 +51,12 @@ class Snapshot:
 
     @classmethod
     def take(cls, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """The function with its values as they are now; itself where it has none."""
+        """The function with its code and its values as they are now; itself where it has none, or
+        is one of this library."""
         if isinstance(fun, Snapshot):
             fun = fun.fun
+        if isinstance(fun, types.FunctionType) and fun.__module__.startswith("jaxht."):
+            return fun
         values = tuple(_referred_values(fun, set()))
         return cls(fun, values) if values else fun
 
@@ -72,6 +94,7 @@ def _referred_values(fun: Any, visited: set[int]) -> Iterator[Any]:
         yield from _referred_values(fun.__func__, visited)
     if not isinstance(fun, types.FunctionType):
         return
+    yield "code", fun.__code__
     found = {name: fun.__globals__.get(name) for name in _names(fun.__code__)}
     for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
         try:
@@ -88,7 +111,7 @@ def _values(item: tuple[Any, Any], fun: Any, visited: set[int]) -> Iterator[Any]
     name, value = item
     is_function = isinstance(value, types.FunctionType | functools.partial)
     if is_function and _module(value) == _module(fun):
-        yield name, getattr(value, "__code__", None)
+        yield name, type(value)
         yield from _referred_values(value, visited)
     elif isinstance(value, bool | int | float | complex | str):
         yield name, type(value), repr(value)
@@ -105,6 +128,9 @@ def _values(item: tuple[Any, Any], fun: Any, visited: set[int]) -> Iterator[Any]
             yield from _values((str(key), entry), fun, visited)
     elif value is not None and not isinstance(value, types.ModuleType | jax.core.Tracer):
         yield name, _Same(value)
+        within = getattr(value, "__wrapped__", None)  # as of a jitted function
+        if isinstance(within, types.FunctionType) and _module(within) == _module(fun):
+            yield from _referred_values(within, visited)
 
 
 def _module(fun: Any) -> str | None:

@@ -52,8 +52,7 @@ def write_record(
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, np.asarray(values), allow_pickle=False)
         archive.comment = bytes(CHECKSUM_CHARACTERS)
-    content = file.getvalue()[:-CHECKSUM_CHARACTERS]
-    write_file(path, content + _checksum(content))
+    write_file(path, add_checksum(file.getvalue()[:-CHECKSUM_CHARACTERS]))
 
 
 def read_record(path: Path, fingerprint: str | None = None) -> Record | None:
@@ -69,7 +68,7 @@ def read_record(path: Path, fingerprint: str | None = None) -> Record | None:
     except OSError as error:
         log.warning("%s cannot be read, and counts as missing: %s", path, error)
         return None
-    if content[-CHECKSUM_CHARACTERS:] != _checksum(content[:-CHECKSUM_CHARACTERS]):
+    if without_checksum(content) is None:
         log.warning("%s is damaged, and counts as missing", path)
         return None
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -138,6 +137,17 @@ def lock_folder(folder: Path) -> Iterator[None]:
 def hash_json(description: Any) -> str:
     """Hash what JSON can hold; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+
+
+def add_checksum(content: bytes) -> bytes:
+    """The content of a file with its checksum at the end."""
+    return content + _checksum(content)
+
+
+def without_checksum(content: bytes) -> bytes | None:
+    """The same without it; None where it is not that of what stands before it."""
+    before, checksum = content[:-CHECKSUM_CHARACTERS], content[-CHECKSUM_CHARACTERS:]
+    return before if checksum == _checksum(before) else None
 
 
 def _checksum(content: bytes) -> bytes:

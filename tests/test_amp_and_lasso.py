@@ -399,3 +399,34 @@ def test_a_k_that_leaves_x_not_free_is_refused(k):
 def test_the_error_of_many_steps_without_noise_is_0():
     """Where nonzeros have 1e150 standard deviations."""
     assert jaxht.baselines.predict_amp(0.5, 0.05, 1000)[-1] == 0
+
+
+def test_a_gap_does_not_close_where_values_underflow():
+    f = LeastSquares(A, Y * np.float32(1e-18), mean=False)
+    result = jaxht.solve(f, Sparse(D), FISTA(1e-21), stop=jaxht.Stop(gap_rtol=1e-3, max_steps=200))
+    assert result.reason == "MAX_STEPS" and result.gap >= np.finfo(np.float32).tiny
+    nothing = jaxht.solve(
+        LeastSquares(A, 0 * Y, mean=False), Sparse(D), FISTA(1e-21), stop=jaxht.Stop(gap_rtol=1e-3)
+    )
+    assert nothing.reason in ("GAP_CLOSED", "CONVERGED") and nothing.gap == 0
+
+
+@pytest.mark.parametrize("unit", [2.0**-60, 2.0**60])
+def test_steps_of_message_passing_have_the_units_of_the_target(unit):
+    plain = jaxht.solve(
+        LeastSquares(A, A @ SIGNAL), Sparse(D), AMP(), stop=jaxht.Stop(max_steps=20)
+    )
+    scaled = jaxht.solve(
+        LeastSquares(A, np.float32(unit) * (A @ SIGNAL)),
+        Sparse(D),
+        AMP(),
+        stop=jaxht.Stop(max_steps=20),
+    )
+    np.testing.assert_allclose(scaled.x / unit, plain.x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mu", [1e3, 1e5, 9.9e5])
+def test_the_risk_of_large_complex_signals(mu):
+    """Against two terms of its series about the limit, ``1 + tau^2``."""
+    tau = 1.5
+    assert _complex_risk(mu, tau) == pytest.approx(1 + tau**2 - tau / mu, abs=2 / mu**2 + 1e-8)

@@ -194,3 +194,12 @@ def test_operators_whose_rows_depend_on_each_other(last):
     assert float(by_products.value) == pytest.approx(float(dense.value), rel=5e-3)
     left = np.linalg.norm(A @ by_products.x - y)
     assert left == pytest.approx(abs(last - 1) / 2**0.5, rel=0.05, abs=1e-5)
+
+
+@pytest.mark.parametrize("unit", [1e-21, 1e20])
+def test_squares_of_A_may_leave_their_dtype(unit):
+    y = A @ signal(4)
+    scaled = LeastSquares((A * unit).astype(np.float32), y.astype(np.float32))
+    result = jaxht.solve(scaled, Sparse(D), BasisPursuit(), stop=Stop(gap_rtol=1e-3))
+    assert result.reason == "GAP_CLOSED"
+    np.testing.assert_allclose(result.value * unit, minimise(y)[1], rtol=2e-3)

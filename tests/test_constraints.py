@@ -469,3 +469,9 @@ def test_projections_of_the_largest_numbers(dtype):
 def test_groups_numbered_by_any_integers(dtype):
     groups = jaxht.Groups(2, np.array([0, 0, 1, 100], dtype)).prepare((4,))
     assert groups.num_groups == 101
+
+
+def test_kept_items_are_above_nan():
+    keep = jnp.array([False, True, False])
+    _, support = Sparse(1, keep=keep).prepare((3,)).project(jnp.array([jnp.nan, 1.0, 2.0]))
+    assert support.mask.tolist() == [False, True, False]

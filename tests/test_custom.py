@@ -154,3 +154,59 @@ SQUARE = jax.jit(jnp.square)  # which is not pickled
 
 def quadratic(x):
     return jnp.sum(SQUARE(x))
+
+
+def body(x, _):
+    return SCALE * x, None
+
+
+jitted = jax.jit(lambda x: SCALE * x)
+STALE_IN_JAX = {
+    "scan": lambda x: jax.lax.scan(body, x, length=1)[0],
+    "loop": lambda x: jax.lax.fori_loop(0, 1, lambda i, x: SCALE * x, x),
+    "jit": lambda x: jitted(x),
+}
+
+
+@pytest.mark.skipif(not hasattr(jax, "make_user_context"), reason="JAX keeps what it has traced")
+@pytest.mark.parametrize("name", STALE_IN_JAX)
+def test_what_jax_has_traced_of_a_function_within_is_traced_anew(name, monkeypatch):
+    scaled = STALE_IN_JAX[name]
+
+    def solve():
+        f = jaxht.Custom(lambda x: jnp.sum((scaled(x) - 1) ** 2), like=4)
+        return jaxht.solve(f, jaxht.Sparse(4), jaxht.HTP()).x
+
+    np.testing.assert_allclose(solve(), 1, rtol=1e-4)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    np.testing.assert_allclose(solve(), 0.5, rtol=1e-4)
+
+
+def test_other_code_of_the_same_function_is_seen():
+    """As a notebook's autoreload puts it there."""
+
+    def fun(x):
+        return jnp.sum((x - 1) ** 2)
+
+    def solve():
+        return jaxht.solve(jaxht.Custom(fun, like=4), jaxht.Sparse(4), jaxht.HTP()).x
+
+    np.testing.assert_allclose(solve(), 1, rtol=1e-4)
+    fun.__code__ = (lambda x: jnp.sum((x - 2) ** 2)).__code__
+    np.testing.assert_allclose(solve(), 2, rtol=1e-4)
+
+
+def test_a_record_is_taken_with_what_it_refers_to_now(monkeypatch):
+    f = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4))
+
+    def record():
+        scaled = jaxht.trace(f, jaxht.Sparse(2), jaxht.IHT(), num_steps=1, record=scaled_value)[1]
+        return float(scaled[0])
+
+    before = record()
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    assert record() == 2 * before
+
+
+def scaled_value(carry):
+    return SCALE * carry.iterate.value

@@ -489,6 +489,23 @@ def test_nodes_keep_what_they_may_be_divided_by():
     assert kept[node.on(kept).items].tolist() == [4, 1, 2]
 
 
+def test_a_search_that_ended_at_once_goes_on(tmp_path):
+    """Where it was killed before it had saved what it had found."""
+    rng = np.random.default_rng(0)
+    f = LeastSquares(rng.normal(size=(30, 12)), rng.normal(size=30), 0.01)
+    file = tmp_path / "search.npz"
+
+    def fail(progress):
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        branch_and_bound(f, Sparse(3), checkpoint=file, progress=fail)
+    found = branch_and_bound(f, Sparse(3), checkpoint=file)
+    fresh = branch_and_bound(f, Sparse(3))
+    assert found.status == BranchStatus.OPTIMAL
+    assert (found.value, found.num_nodes) == (fresh.value, fresh.num_nodes)
+
+
 def test_a_checkpoint_that_cannot_be_written(tmp_path):
     """Is told before the search; later on the search goes on."""
     rng = np.random.default_rng(0)

@@ -114,3 +114,14 @@ def test_a_tiny_or_huge_solution_has_converged_where_it_is_one(name, of_A, of_y)
     result = jaxht.solve(f, Sparse(2), getattr(jaxht, name)())
     assert result.reason == "CONVERGED"
     np.testing.assert_allclose(np.asarray(result.x) * of_A / of_y, [2.5, -5 / 3], rtol=1e-4)
+
+
+@pytest.mark.parametrize("solver", [jaxht.ALPS(), jaxht.FIHT(), jaxht.CGIHT()])
+def test_values_are_those_of_x_where_columns_are_tiny(solver):
+    """Steps are so long that a product with a direction underflows."""
+    f = jaxht.LeastSquares(np.float32(1e-18 * X), np.float32(Y))
+    result = jaxht.solve(f, Sparse(2), solver)
+    x = np.asarray(result.x, float)
+    expected = 0.5 * np.mean((np.asarray(f.A, float) @ x - Y) ** 2)
+    assert np.flatnonzero(x).tolist() == [0, 1]
+    np.testing.assert_allclose(result.value, expected, rtol=1e-4)

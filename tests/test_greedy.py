@@ -636,3 +636,28 @@ def test_a_path_of_no_coordinates(solver):
 def test_paths_say_what_is_wrong_with_ks(ks, says):
     with pytest.raises(ValueError, match=says.replace("(", r"\(").replace(")", r"\)")):
         jaxht.path(path_problem(), Sparse(1), OMP(), ks=ks)
+
+
+def test_gradients_of_the_start_are_counted():
+    """An exchange begins with orthogonal matching pursuit, and refits on what that selects."""
+    rng = np.random.default_rng(0)
+    f = jaxht.LeastSquares(rng.normal(size=(12, 6)), rng.normal(size=12))
+    none = jaxht.Stop(max_steps=0)
+    one = jaxht.Stop(max_steps=1)
+    for solver in (jaxht.OMPR(), jaxht.ExhaustiveLocalSearch(), jaxht.ARHT(num_cores=1)):
+        options = {"key": jax.random.key(0)} if solver.needs_key else {}
+        start = jaxht.solve(f, jaxht.Sparse(3), solver, stop=none, **options)
+        assert start.counts.full_gradients == 3
+        if not isinstance(solver, jaxht.ARHT):
+            first = jaxht.solve(f, jaxht.Sparse(3), solver, stop=one, **options)
+            assert first.counts.full_gradients == 3
+    start = jaxht.solve(f, jaxht.Sparse(3), jaxht.NIHT(), stop=none)
+    assert (start.counts.full_gradients, start.counts.projections) == (1, 1)
+
+
+@pytest.mark.parametrize("expand", [0, -1, 1.5, True])
+def test_expansions_are_checked(expand):
+    f = jaxht.LeastSquares(np.eye(4, dtype=np.float32), np.ones(4, np.float32))
+    for solver in (jaxht.CoSaMP(expand=expand), jaxht.GraSP(expand=expand)):
+        with pytest.raises(ValueError, match="expand must be an int of at least 1"):
+            jaxht.solve(f, jaxht.Sparse(2), solver)

@@ -193,14 +193,35 @@ def test_a_second_process_traces_nothing_that_it_knows(tmp_path):
     # With the sign of its scores the solver's own selection changes.
     assert fit_all(tmp_path, own_factor="-1")["own"][2] != second["own"][2]
 
-    # A file that is damaged is written anew.
-    traces = sorted(tmp_path.glob("*.trace"))
-    for trace in traces:
-        trace.write_bytes(b"no program")
+    # A file that is damaged, in a single bit, is written anew.
+    traces = {trace: trace.read_bytes() for trace in sorted(tmp_path.glob("*.trace"))}
+    for trace, content in traces.items():
+        middle = len(content) // 2
+        trace.write_bytes(content[:middle] + bytes([content[middle] ^ 2]) + content[middle + 1 :])
     third = fit_all(tmp_path)
     assert all(third[name] == (first[name][0], *second[name][1:]) for name in library)
-    assert all(trace.read_bytes() != b"no program" for trace in traces)
+    assert all(len(trace.read_bytes()) == len(content) for trace, content in traces.items())
+    assert fit_all(tmp_path) == second
 
     # Another setting of JAX is another program.
     precise = fit_all(tmp_path, JAX_DEFAULT_MATMUL_PRECISION="highest")
     assert all(precise[name][0] >= first[name][0] for name in library)
+
+
+def test_traces_of_files_that_have_changed_since_are_not_kept(tmp_path):
+    pytest.importorskip("flatbuffers")
+    imported = "import jaxht.runner._exported as exported\nexported.IMPORTED = 0.0\n"
+    run_alone(imported + FITS, JAXHT_KEEP_PROGRAMS=str(tmp_path), OWN_FACTOR="1")
+    assert any(tmp_path.iterdir()) and not any(tmp_path.glob("*.trace"))
+
+
+def test_a_relative_folder_stays_where_it_was(tmp_path):
+    code = """
+import os, jax, jaxht
+jaxht.keep_programs("kept")
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+jax.jit(lambda x: 2 * x)(1.0)
+"""
+    run_alone(f"import os\nos.chdir({str(tmp_path)!r})\n{code}")
+    assert any((tmp_path / "kept").iterdir()) and not any((tmp_path / "elsewhere").iterdir())

@@ -265,3 +265,11 @@ WRONG = [
 def test_what_cannot_be(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_units_of_features_are_those_of_their_copies():
+    A = np.random.default_rng(0).normal(size=(65, 3)).astype(np.float32)
+    units = np.array([1, 2.0**66, 2.0**-66], np.float32)
+    copies = gaussian_knockoffs(A, jax.random.key(0))
+    found = gaussian_knockoffs(A * units, jax.random.key(0))
+    np.testing.assert_allclose(found / units, copies, rtol=1e-3, atol=1e-4)

@@ -280,3 +280,26 @@ def test_designs_side_by_side_are_as_cheap_as_the_dearest():
     assert not both.has_column_norms and not both.has_cheap_columns and both.in_memory
     dense = jaxht.designs.hstack([jnp.ones((3, 1)), jnp.eye(3)])
     assert dense.has_column_norms and dense.has_cheap_columns
+
+
+def test_parts_of_half_precision_have_norms_in_single():
+    """Their squares overflow in float16."""
+    M = (200 * np.random.default_rng(0).normal(size=(8, 5))).astype(np.float16)
+    wide = M.astype(np.float32)
+    for A in (
+        operators.vstack([M, operators.identity(5)]),
+        operators.wavelet(8, "haar") @ jaxht.design(M),
+    ):
+        expected = np.linalg.norm(np.asarray(A @ jnp.eye(5)), axis=0)
+        np.testing.assert_allclose(A.norms, expected, rtol=1e-3)
+    for found, expected in [
+        (jaxht.design(M).row_norms(), np.linalg.norm(wide, axis=1)),
+        (jaxht.design(M).squared(jnp.ones(8)), np.sum(wide**2, axis=0)),
+    ]:
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_products_of_integers():
+    A = jaxht.LinearOperator(lambda x, s: s * (x[1:] - x[:-1]), (2, 3), (2.0,))
+    assert A.matvec(jnp.array([1, 0, 3])).tolist() == [-2, 6]
+    assert A.rmatvec(jnp.array([1, 0])).tolist() == [-2, 2, 0]

@@ -138,6 +138,12 @@ def test_lanes_and_programs():
         np.testing.assert_allclose(found.x, expected, atol=1e-6)
 
 
+def test_a_real_operator_takes_complex_vectors():
+    design = jaxht.design(scipy.sparse.linalg.aslinearoperator(A.astype(np.float32)))
+    x = (RNG.normal(size=D) + 1j * RNG.normal(size=D)).astype(np.complex64)
+    np.testing.assert_allclose(design.matvec(x), A @ x, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -462,3 +462,13 @@ def test_a_traced_k_above_k_max_counts_as_k_max(solver, constraint):
         return jaxht.solve(jaxht.LeastSquares(A, y), of, solver).x
 
     np.testing.assert_array_equal(solution(5), solution(2))
+
+
+def test_the_default_step_of_an_offset_is_short_enough():
+    """The curvature of the Poisson loss at x0 may be above what its targets bound."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(50, 6)).astype(np.float32)
+    y = rng.poisson(np.exp(A[:, 1])).astype(np.float32)
+    f = jaxht.Poisson(A, y, offset=np.full(50, 4, np.float32))
+    values = jaxht.trace(f, jaxht.Sparse(2), jaxht.IHT(), num_steps=20)[1]
+    assert np.all(np.diff(values) <= 1e-5 * np.abs(values[:-1]))

@@ -12,7 +12,7 @@ from jaxht import Support
 from jaxht.inference import standard_errors
 from jaxht.subproblems import refit
 from tests.test_cox import partial_likelihood
-from tests.util import quick, x64
+from tests.util import precision, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -224,3 +224,22 @@ def test_sandwich_errors_where_a_sample_without_weight_is_unknown():
     )
     assert np.all(want > 0)
     np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("sandwich", [False, True])
+@pytest.mark.parametrize(
+    ("unit", "target_unit"), [(1e-12, 1e-12), (1e12, 1e12), (1e-12, 1e12), (1e12, 1e-12), (1e18, 1)]
+)
+def test_units_of_columns_and_of_targets(unit, target_unit, sandwich):
+    """Variances are products of several squares of both."""
+    _, A, y = data()
+    y = y + 0.3 * A[:, 0]
+    plain = errors(jaxht.LeastSquares(A, y), sandwich)[0]
+    with precision("float32"):
+        other = jaxht.LeastSquares(np.float32(A * unit), np.float32(y * target_unit))
+        support = Support(np.isin(np.arange(D), F), k_max=4)
+        x = refit(other.prepare(), support, jnp.zeros(D)).x
+        found = standard_errors(other, support, x, sandwich=sandwich)
+    np.testing.assert_allclose(
+        np.asarray(found[np.array(F)], float) * unit / target_unit, plain, rtol=1e-4
+    )

@@ -143,15 +143,17 @@ def test_epochs_are_those_of_the_reference(name, setting):
 def test_stages_are_those_of_the_reference(snapshot, setting):
     mean, sparse, batch_size, replace = setting
     f, eta = problem(mean), rescaled(ETA, mean)
-    radius = 0.5 if batch_size > 1 else None
-    solver = jaxht.HTSVRG(eta, M, batch_size, radius, snapshot=snapshot, replace=replace)
+    radius = 0.5 if batch_size > 1 else np.inf
+    ball = radius if np.isfinite(radius) else None
+    solver = jaxht.HTSVRG(eta, M, batch_size, ball, snapshot=snapshot, replace=replace)
     x, result, start = path(objective(f, sparse), solver)
     key, stages = jax.random.key(0), []
     for _ in range(STEPS):
         key, draws, choice = jax.random.split(key, 3)
         j = int(jax.random.randint(choice, (), 0, M, jnp.int32)) if snapshot == "random" else M
         stages.append((drawn(draws, M, batch_size, replace), j))
-    expected = [start, *reference.htsvrg(f, start, K, eta, stages, radius or np.inf)]
+    start = start / max(1, np.linalg.norm(start) / radius)
+    expected = [start, *reference.htsvrg(f, start, K, eta, stages, radius)]
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
     counts, updates = result.counts, sum(j for _, j in stages)
     assert updates > 0 and (snapshot == "random") == (updates < STEPS * M)
@@ -387,3 +389,23 @@ def test_batches_grow_to_all_samples_also_where_floats_round_their_number(n):
     with x64(False):
         size = jaxht.HSGHT()._size(jnp.asarray(1000), n)  # noqa: SLF001
     assert size == n
+
+
+def test_a_start_outside_of_the_ball_is_projected_onto_it():
+    x0 = np.array([0, 3, 0, 0], np.float32)
+    f = jaxht.LeastSquares(np.eye(4, dtype=np.float32), x0)
+    result = jaxht.solve(f, jaxht.Sparse(2), jaxht.HTSVRG(radius=1.0), x0=x0, key=jax.random.key(0))
+    np.testing.assert_allclose(result.x, [0, 1, 0, 0], atol=1e-6)
+
+
+def test_sizes_of_batches_are_integers_of_any_kind():
+    f = jaxht.LeastSquares(np.eye(4, dtype=np.float32), np.ones(4, np.float32), 0.1)
+    for solver in (jaxht.SDIHT, jaxht.SGHT):
+        options = {"key": jax.random.key(0), "stop": jaxht.Stop(max_steps=2)}
+        first, second = (
+            jaxht.solve(f, jaxht.Sparse(2), solver(batch_size=size), **options)
+            for size in (2, np.int64(2))
+        )
+        np.testing.assert_array_equal(first.x, second.x)
+        with pytest.raises(ValueError, match="batch_size must be an int"):
+            jaxht.solve(f, jaxht.Sparse(2), solver(batch_size=True), **options)

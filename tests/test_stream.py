@@ -391,13 +391,14 @@ def test_the_thread_is_ahead_as_far_as_it_has_buffers():
 
 
 def test_reading_and_computing_overlap():
-    """While the program is busy with a chunk, here until it is so, the next one is read; also that
-    of the next pass."""
+    """While the program is busy with a chunk, here until it is so, the next one of the pass is
+    read."""
     source, met = Counted(8), []
 
     def busy(progress):
-        wait_for(lambda: source.read > progress.done)
-        met.append(source.read - progress.done)
+        is_end = progress.done % 8 == 0
+        wait_for(lambda: source.read > progress.done - is_end)
+        met.append(source.read - progress.done + is_end)
 
     A = jaxht.stream(source, chunk_bytes=chunk_bytes(1), on_progress=busy)
     f = jaxht.LeastSquares(A, np.zeros(8, np.float32), mean=False)
@@ -614,3 +615,41 @@ def test_vectors_of_integers_and_of_single_precision():
             np.testing.assert_allclose(found.matvec(jnp.asarray(x)), A @ x, atol=1e-12)
             np.testing.assert_allclose(found.rmatvec(jnp.asarray(r)), A.T @ r, atol=1e-12)
             np.testing.assert_allclose(found.squared(jnp.asarray(r)), r @ A**2)
+
+
+def test_a_pass_reads_what_is_there_when_it_begins(tmp_path):
+    """Nothing was read ahead while nobody asked."""
+    A = matrix()
+    x = jnp.ones(d)
+    path = tmp_path / "A.npy"
+    np.save(path, A)
+    shown = {"A": A}
+    sources = (shown["A"], path, lambda: iter([shown["A"]]))
+    streams = [jaxht.stream(s, shape=(n, d), chunk_bytes=chunk_bytes(11)) for s in sources]
+    for scale in (1, 2, 4):
+        for design in streams:
+            np.testing.assert_allclose(design.matvec(x), scale * matrix() @ x, rtol=1e-5, atol=1e-5)
+        time.sleep(0.05)  # in which a thread would read
+        A *= 2
+        np.save(path, A)
+
+
+def test_a_file_of_another_layout_is_refused(tmp_path):
+    path = tmp_path / "A.npy"
+    np.save(path, matrix())
+    design = jaxht.stream(path)
+    np.save(path, np.ones((d, n)))
+    with pytest.raises(ERRORS, match="another shape or dtype"):
+        design.matvec(jnp.ones(d)).block_until_ready()
+
+
+def test_streams_are_closed_in_any_order():
+    before = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(before)
+    streams = [jaxht.stream(matrix()) for _ in range(3)]
+    for design in streams:
+        design.__enter__()
+    for index in (1, 0, 2):
+        streams[index].close()
+    after = signal.set_wakeup_fd(before)
+    assert after == before

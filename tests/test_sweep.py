@@ -1,6 +1,7 @@
 """What the trials of a sweep draw and share, and the arguments that it takes."""
 
 import json
+import os
 import sys
 
 import jax
@@ -202,3 +203,28 @@ def test_results_with_any_attributes_are_exported(tmp_path):
         assert json.loads(read.attrs["none"]) is None
         assert json.loads(read.attrs["table"]) == {"a": 1}
         assert (read.attrs["text"], read.attrs["number"]) == ("b", 2)
+
+
+def test_a_store_stays_where_it_was(tmp_path, monkeypatch):
+    """Its path is read once, whatever the process's folder is later."""
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    sweep.run(
+        lambda key, cell: {"double": 2 * cell["p"]},
+        {"p": [1, 2]},
+        num_trials=2,
+        store="mine",
+        on_progress=lambda progress: os.chdir(elsewhere),
+    )
+    assert sweep.load(tmp_path / "mine").done.all() and not any(elsewhere.iterdir())
+
+
+def test_booleans_are_the_coordinates_0_and_1(tmp_path):
+    def trial(key, cell):
+        return {"bits": jax.random.bits(key)}
+
+    found = sweep.run(trial, {"p": [False, True]}, num_trials=2, store=tmp_path)
+    grown = sweep.run(trial, {"p": [0, 1]}, num_trials=3, store=tmp_path)
+    np.testing.assert_array_equal(grown.bits[:, :2], found.bits)
+    assert sweep.load(tmp_path).done.all()

@@ -10,7 +10,7 @@ from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.baselines.soft_threshold import check_unweighted, soft_threshold
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps, matmul
-from jaxht.linalg.inner_products import real_dtype, real_vdot
+from jaxht.linalg.inner_products import common_unit, real_dtype, real_vdot, scaled_norm
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.normal_equations import ratio
@@ -30,14 +30,16 @@ FLAT_ULPS = 16.0
 
 class InverseGram(NamedTuple):
     """The inverse of ``A A^*``, ``D V diag(c) V^* D``, or the pseudo-inverse of ``D A A^* D`` in its
-    place where rows of A depend on each other.
+    place where rows of A depend on each other; A in a unit in which its squares are normal numbers.
 
     Attributes:
+        unit: of A, > 0, a scalar; y and products have it as well.
         scale: the diagonal of D, 1 over the norms of the rows of A, (n,).
         vectors: V, (n, n).
         factors: c, (n,); 0 in the directions in which A has no rows.
     """
 
+    unit: Leaf
     scale: Leaf
     vectors: Leaf
     factors: Leaf
@@ -65,7 +67,8 @@ class Fit(NamedTuple):
 
     Attributes:
         x: (d,).
-        price: ``(A A^*)^{-1} (y - A v)`` of the point v to which x is the nearest.
+        price: ``(A A^*)^{-1} (y - A v)`` of the point v to which x is the nearest, A and y in the
+            unit of :class:`InverseGram`.
         misses: bool, whether in a direction in which A has no rows more than rounding is left of
             ``y - A x``; of designs that are not arrays, in any.
     """
@@ -137,7 +140,7 @@ class BasisPursuit(Solver):
                 f"A must have at most as many rows as columns for BasisPursuit; got shape {(n, d)}"
             )
         array = A.dense_array
-        inverse = None if array is None else _invert(matmul(array, array.conj().T))
+        inverse = None if array is None else _invert(array)
         zero = jnp.zeros((), real_dtype(x0))
         least = _project(objective, inverse, zero, jnp.zeros_like(x0))
         damping = jnp.where(least.misses, _damping(objective), zero)
@@ -168,17 +171,18 @@ class BasisPursuit(Solver):
         fit = _project(objective, inverse, damping, v)
         new = _evaluate(objective, fit.x)
 
-        y = objective.target
+        unit = 1.0 if inverse is None else inverse.unit
+        y = objective.target / unit
         nu = ratio(fit.price, t)
         largest = jnp.max(jnp.abs(ratio(fit.x - v, t)))  # of A^* nu
         dual = real_vdot(nu, y) * jnp.where(largest > 1, ratio(1.0, largest), 1)
-        rest = jnp.sum(jnp.abs(nu) * jnp.abs(y - new.pred))
+        rest = jnp.sum(jnp.abs(nu) * jnp.abs(y - new.pred / unit))
         rounding = ROUNDING_ULPS * machine_eps(x) * (new.value + jnp.abs(dual))
         gap = jnp.maximum(new.value - dual, 0) + rest + rounding
         gap = jnp.where(fit.misses, jnp.inf, gap)
         # Where x stays, u may move.
-        least = (ROUNDING_ULPS * machine_eps(x)) ** 2 * square_norm(fit.x)
-        moves = square_norm(fit.x - z) > least
+        least = ROUNDING_ULPS * machine_eps(x) * scaled_norm(fit.x)
+        moves = scaled_norm(fit.x - z) > least
         info = Info(full_gradients=1, gap=gap, skip_fixed_point_test=moves)
         return new, BasisPursuitState(u, t, inverse, damping), info
 
@@ -188,14 +192,17 @@ def _evaluate(objective: LeastSquares, x: Array) -> Iterate:
     return Iterate(x, jnp.sum(jnp.abs(x)), objective.predict(x))
 
 
-def _invert(gram: Array) -> InverseGram:
-    """The inverse of a Gram matrix of rows, of which each counts in units of its own norm."""
+def _invert(array: Array) -> InverseGram:
+    """The inverse of the Gram matrix of rows, of which each counts in units of its own norm."""
+    unit = common_unit(array)[0, 0]
+    array = array / unit
+    gram = matmul(array, array.conj().T)
     squares = jnp.diagonal(gram).real
     scale = jnp.where(squares > 0, 1 / jnp.sqrt(jnp.where(squares > 0, squares, 1)), 1)
     values, vectors = eigh(scale[:, None] * gram * scale)
     has_inverse = values > FLAT_ULPS * machine_eps(gram) * values[-1]
     factors = jnp.where(has_inverse, 1 / jnp.where(has_inverse, values, 1), 0)
-    return InverseGram(scale, vectors, factors)
+    return InverseGram(unit, scale, vectors, factors)
 
 
 def _damping(objective: LeastSquares) -> Array:
@@ -224,10 +231,10 @@ def _project(objective: LeastSquares, inverse: InverseGram | None, damping: Arra
         x = jnp.where(is_worse, v, v + change)
         misses = is_worse | (left > rtol**0.5 * (missing + jnp.sqrt(square_norm(y))))
         return Fit(x, price, misses)
-    scale, vectors, factors = inverse
-    coordinates = matmul(vectors.conj().T, scale * residual)
+    unit, scale, vectors, factors = inverse
+    coordinates = matmul(vectors.conj().T, scale * (residual / unit))
     price = scale * matmul(vectors, factors * coordinates)
     left = jnp.where(factors == 0, jnp.abs(coordinates), 0)
-    size = jnp.sqrt(square_norm(v)) + jnp.sqrt(square_norm(scale * y))
+    size = scaled_norm(v) + scaled_norm(scale * (y / unit))
     misses = jnp.max(left) > ROUNDING_ULPS * machine_eps(v) * size
-    return Fit(v + A.rmatvec(price), price, misses)
+    return Fit(v + A.rmatvec(price) / unit, price, misses)

@@ -11,7 +11,7 @@ from jaxht.baselines.soft_threshold import check_free, soft_threshold
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.operators import SymmetricOperator
-from jaxht.objectives.dual import SizedSum, conjugate_loss, sum_conjugates
+from jaxht.objectives.dual import SizedSum, conjugate_loss, sum_conjugates, underflow
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective, check_linear_model
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate, inverse_smoothness
@@ -122,13 +122,15 @@ class FISTA(Solver):
     ) -> tuple[Iterate, Array]:
         """The iterate with the value of the penalised objective, and the gap."""
         penalty = self.l1 * jnp.sum(jnp.abs(plain.x))
+        loss = conjugate_loss(objective)
         u = objective.linear_predictor(plain.pred)
-        sizes = objective.weight(conjugate_loss(objective).value_size(u, objective.y))
+        sizes = objective.weight(loss.value_size(u, objective.y))
         size = jnp.sum(sizes) + objective.ridge(plain.x) + penalty
         ulps = max(ROUNDING_ULPS, math.sqrt(objective.num_samples))
         rounding = ulps * machine_eps(plain.x) * (size + dual.size)
+        lost = underflow(objective, plain.x, loss.derivative(u, objective.y))
         value = plain.value + penalty
-        gap = jnp.maximum(value - dual.value, 0) + rounding
+        gap = jnp.maximum(value - dual.value, 0) + rounding + lost
         return Iterate(plain.x, value, plain.pred), gap
 
     def _dual(self, objective: LinearModel, at: NesterovPoint, g: Array) -> SizedSum:

@@ -241,11 +241,12 @@ def check_selection(constraint: Constraint, exchanges: bool = False) -> None:
 
 def rank_first(always: Array | None, scores: Array) -> Array:
     """Scores in which those of the items that are always active are above all others, also above
-    infinite ones."""
+    infinite ones and NaN."""
     if always is None:
         return scores
     largest = float(np.finfo(scores.dtype).max)
-    return jnp.where(always, jnp.inf, jnp.clip(scores, -largest, largest))
+    finite = jnp.nan_to_num(scores, nan=largest, posinf=largest, neginf=-largest)
+    return jnp.where(always, jnp.inf, finite)
 
 
 def check_sparsity(

@@ -18,7 +18,7 @@ from jaxht.linalg.full_precision import (
     times_vector,
     vector_times,
 )
-from jaxht.linalg.inner_products import squares
+from jaxht.linalg.inner_products import squares, widen
 from jaxht.linalg.symmetric_products import symmetric_product
 
 
@@ -95,13 +95,13 @@ class Dense(Design):
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: n d."""
-        return jnp.linalg.norm(self.array, axis=1)
+        return jnp.linalg.norm(widen(self.array), axis=1)
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``.
         Cost: n d."""
         is_float = jnp.issubdtype(self.dtype, jnp.inexact)
-        array = self.array if is_float else self.array.astype(float)
+        array = widen(self.array) if is_float else self.array.astype(float)
         return matmul(weights, squares(array))
 
     def squared_about(self, center: Array, weights: Array) -> Array:
@@ -110,7 +110,7 @@ class Dense(Design):
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,). Cost: n d."""
-        return jnp.linalg.norm(self.array, axis=0)
+        return jnp.linalg.norm(widen(self.array), axis=0)
 
     def central_moments(self, weights: Array | None) -> tuple[Array, Array]:
         """Mean and variance of each column, in two passes."""

@@ -13,6 +13,7 @@ from jax import lax
 
 from jaxht._typing import Array
 from jaxht.designs.operator import LinearOperator, check_adjoint
+from jaxht.linalg.inner_products import is_complex
 
 __all__ = ["call_on_host", "has_products", "linear", "wrap_operator"]
 
@@ -92,6 +93,8 @@ class HostProduct:
 
     def __call__(self, v: Array) -> Array:
         if not self.is_complex:
+            if is_complex(v):
+                return lax.complex(self(v.real), self(v.imag))
             return linear(self.call, self.adjoint.call, v, self.size)
         # As a real operator, whose transpose is the real operator of the adjoint.
         parts = jnp.concatenate([v.real, v.imag])

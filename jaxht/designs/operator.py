@@ -179,7 +179,9 @@ class LinearOperator(Design):
         return False
 
     def _as_vector(self, v: Array) -> Array:
-        """v, complex where the operator is."""
+        """v as numbers that derivatives take, complex where the operator is."""
+        if not jnp.issubdtype(v.dtype, jnp.inexact):
+            return v.astype(self.dtype)
         return v.astype(self.dtype) if is_complex(self) and not is_complex(v) else v
 
     def matvec(self, x: Array) -> Array:

@@ -2,6 +2,7 @@
 before."""
 
 import atexit
+import contextlib
 import os
 import queue
 import signal
@@ -110,6 +111,7 @@ class FileRows:
         self.shape = array.shape
         self.dtype = array.dtype
         self.row_bytes = self.shape[1] * self.dtype.itemsize
+        self.header = _read_header(self.path, self.offset)
 
     def begin(self, row: int) -> Fill:
         """Read from a place in the file on."""
@@ -139,7 +141,16 @@ class FileRows:
         return out
 
     def _open(self) -> Any:
+        is_npy = self.header.startswith(np.lib.format.MAGIC_PREFIX)
+        if is_npy and _read_header(self.path, self.offset) != self.header:
+            raise ValueError(f"{self.path} has another shape or dtype than when it was opened")
         return open(self.path, "rb", buffering=0)
+
+
+def _read_header(path: str, offset: int) -> bytes:
+    """What stands before the rows: of a .npy file, their shape and dtype."""
+    with open(path, "rb") as file:
+        return file.read(offset)
 
 
 def _read(file: Any, out: np.ndarray) -> None:
@@ -415,10 +426,17 @@ class Reader:
     def _unwatch(self) -> None:
         if self.signals is not None and threading.current_thread() is threading.main_thread():
             self._look_for_interrupts()
-            signal.set_wakeup_fd(self.wakeup_fd)
+            own = self.signals[1]
+            current = signal.set_wakeup_fd(-1)
+            before = self.wakeup_fd if current == own else current
+            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+            for later in list(READERS):  # they pass signals on to what was there before this one
+                if later.wakeup_fd == own:
+                    later.wakeup_fd = self.wakeup_fd
             for end in self.signals:
                 os.close(end)
             self.signals = None
+            self.wakeup_fd = -1
 
     def _look_for_interrupts(self) -> None:
         if self.signals is not None:
@@ -455,6 +473,7 @@ class _Cursor:
         self.number = number
         self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.passes: queue.SimpleQueue[Any] = queue.SimpleQueue()  # that are asked for
         for _ in range(BUFFERS):
             self.free.put(_NEW)
         threading.Thread(
@@ -464,6 +483,8 @@ class _Cursor:
     def get(self) -> np.ndarray:
         """The next chunk. Its buffer is free for another one once nobody holds the array, nor a
         view of it."""
+        if self.number == 0:
+            self.passes.put(_NEW)
         found = self.ready.get()
         if isinstance(found, BaseException):
             raise found
@@ -471,6 +492,7 @@ class _Cursor:
 
     def end(self) -> None:
         """Let the thread end."""
+        self.passes.put(_END)
         self.free.put(_END)
 
     def _read(self, number: int) -> None:
@@ -478,17 +500,10 @@ class _Cursor:
         fill = None
         try:
             while True:
-                try:
-                    buffer = self.free.get(timeout=reader.idle_seconds)
-                except queue.Empty:
-                    with reader.lock:
-                        if reader.closed:
-                            return
-                        if self not in reader.cursors:
-                            # a chunk is being asked for, after which there is a buffer, or an end
-                            continue
-                        reader.cursors.remove(self)
+                # What a pass reads may have changed since the one before.
+                if number == 0 and self._wait_for(self.passes) is _END:
                     return
+                buffer = self._wait_for(self.free)
                 if buffer is _END or reader.closed:
                     return
                 if buffer is _NEW:
@@ -502,6 +517,20 @@ class _Cursor:
             self.ready.put(error)
         finally:
             self.ready.put(RuntimeError("the stream is closed"))
+
+    def _wait_for(self, items: "queue.SimpleQueue[Any]") -> Any:
+        """The next item; an end where nobody has asked for a chunk for long."""
+        reader = self.reader
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return items.get(timeout=reader.idle_seconds)
+            with reader.lock:
+                if reader.closed:
+                    return _END
+                # Else a chunk is being asked for, after which there is an item, or an end.
+                if self in reader.cursors:
+                    reader.cursors.remove(self)
+                    return _END
 
 
 class _Lease:

@@ -156,7 +156,7 @@ def branch_and_bound(
         if not np.all(np.isfinite(point)):
             raise ValueError("x0 must be finite; got NaN or infinity")
         x0 = split_pairs(point) if has_pairs else point
-    file = None if checkpoint is None else Path(checkpoint)
+    file = None if checkpoint is None else Path(checkpoint).absolute()
     if file is not None and file.is_dir():
         raise ValueError(f"checkpoint must be a file; {str(file)!r} is a folder")
     with default_precision(float64=True):
@@ -519,7 +519,8 @@ class _Search:
         self.tree.add(storage.nodes_from_arrays(arrays), math.inf)
         # The last: an interrupt before it leaves the file as it is.
         history = [tuple(row) for row in arrays["history"].tolist()]
-        self.begin -= history[-1][0]
+        if history:  # of a run that ended before its first batch there is none
+            self.begin -= history[-1][0]
         self.history = history
         return True
 

@@ -212,7 +212,7 @@ def _num_nonzeros(x: Array) -> Array:
     return jnp.sum(x != 0, dtype=real_dtype(x))
 
 
-def _underflow(objective: LinearModel, x: Array, slopes: Array) -> Array:
+def underflow(objective: LinearModel, x: Array, slopes: Array) -> Array:
     """What sums of N terms lose at most where terms underflow; nothing where all are exactly 0."""
     lost = _num_operations(objective, x) * float(jnp.finfo(x.dtype).tiny)
     return jnp.where(jnp.any(x != 0) | jnp.any(slopes != 0), lost, 0)
@@ -245,7 +245,7 @@ def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) 
     gamma = rounding_unit(objective, x)
     u = objective.linear_predictor(pred)
     slopes = loss.derivative(u, y)
-    lost = _underflow(objective, x, slopes)
+    lost = underflow(objective, x, slopes)
     # Of all predictions, in norm.
     shift = gamma * columns * jnp.sqrt(_num_nonzeros(x)) * _norm(x) + lost
     if objective.offset is not None:
@@ -331,7 +331,7 @@ def dual_point(
     # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -rho h(z), and |h(z + e) - h(z)| <= (||w|| +
     # ||e||) ||e|| for an error e of z, on the coordinates of the maximiser.
     gamma = rounding_unit(objective, w)
-    lost = _underflow(objective, w, slopes)
+    lost = underflow(objective, w, slopes)
     length = jnp.sqrt(jnp.maximum(_num_nonzeros(w), 1))
     shift = gamma * columns * length * _norm(slopes) + lost  # rho ||e||
     if borrowed is not None and x is not None:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.metadata
 import sys
+import time
 import types
 from collections.abc import Callable, Hashable
 from enum import Enum
@@ -23,13 +24,15 @@ from jax import export
 from jaxht._dataclass import PYTREES
 from jaxht._kept_programs import kept_folder, tracing_settings
 from jaxht._programs import PROGRAMS, bounded_jit
-from jaxht._storage import write_file
+from jaxht._storage import add_checksum, without_checksum, write_file
 
 __all__ = ["ExportedProgram"]
 
 
 # In the place of a program that was not asked for yet; None stands for one that cannot be kept.
 MISSING: Any = object()
+# When this process read the library's files.
+IMPORTED = time.time()
 
 
 class ExportedProgram:
@@ -92,7 +95,7 @@ class ExportedProgram:
 
             try:
                 exported = export.export(jax.jit(function))(*leaves)
-                write_file(file, bytes(exported.serialize()))
+                write_file(file, add_checksum(bytes(exported.serialize())))
             except (ValueError, TypeError, NotImplementedError, OSError):
                 return None
 
@@ -132,6 +135,9 @@ def _versions() -> str:
     versions = [f"{name} {importlib.metadata.version(name)}" for name in names]
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        changed = file.stat()
+        if max(changed.st_mtime, changed.st_ctime) > IMPORTED:  # it is not what is traced
+            raise _NoDescriptionError
         digest.update(file.read_bytes())
     return " ".join([*versions, sys.version, digest.hexdigest()])
 
@@ -213,10 +219,12 @@ def _is_known(value: Any) -> bool:
 def _read(file: Path) -> Any:
     """The program in a file; None where there is none, or it is damaged."""
     try:
-        data = file.read_bytes()
+        data = without_checksum(file.read_bytes())
     except OSError:
+        return None
+    if data is None:
         return None
     try:
         return export.deserialize(bytearray(data))
-    except Exception:  # whatever a damaged file makes of it
+    except Exception:  # whatever a file of another version of JAX makes of it
         return None

@@ -16,6 +16,7 @@ from jaxht._dataclass import replace
 from jaxht._loops import cond_of_lanes, scan
 from jaxht._meshes import shard_automatically
 from jaxht._programs import bounded_jit
+from jaxht._snapshot import Snapshot
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.products import Variable
@@ -195,7 +196,7 @@ def trace(
     if stop.max_steps is None:
         stop = replace(stop, max_steps=num_steps)
     arguments = prepare(objective, constraint, solver, x0=x0, key=key, stop=stop)
-    return call_on_device(_trace, *arguments, num_steps=num_steps, record=record)
+    return call_on_device(_trace, *arguments, num_steps=num_steps, record=Snapshot.take(record))
 
 
 def solve_prepared(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:

@@ -107,8 +107,8 @@ class ExtrapolatedThresholding(Solver):
         g = objective.gradient(new.x, new.pred)
         if self.debias:
             p = -T.restrict(g)
-            alpha, image = exact_step(objective, new, g, p)
-            x, pred = new.x + alpha * p, new.pred + alpha * image
+            step = exact_step(objective, new, g, p)
+            x, pred = new.x + step.move, new.pred + step.image
             new = Iterate(x, objective.value(x, pred), pred)
             g = objective.gradient(x, pred)
 
@@ -130,8 +130,10 @@ def _extrapolate(
     """
     x, pred = new.point.x, new.point.pred
     move, image = x - old.x, pred - old.pred
-    curvature = objective.hessian(x, pred).quadratic_form(move, image)
-    tau = ratio(-real_vdot(new.gradient, move), curvature)
+    largest = jnp.max(jnp.abs(move))
+    unit = jnp.where(largest > 0, largest, 1)
+    curvature = objective.hessian(x, pred).quadratic_form(move / unit, image / unit)
+    tau = ratio(-real_vdot(new.gradient / unit, move / unit), curvature)
     return Start(
         point=Iterate(x + tau * move, pred=pred + tau * image),
         gradient=new.gradient + tau * (new.gradient - state.gradient),

@@ -178,7 +178,7 @@ class ARHT(Solver):
         rho = self.rho
         if rho is None:
             rho = 2 * objective.majorant().coordinate_norm()
-        S = complete_selection(objective, constraint, x0)
+        S, num_gradients = complete_selection(objective, constraint, x0)
         support = constraint.support(S)
         R = jnp.ones_like(S)
         no_ridge = jnp.zeros(x0.shape, real_dtype(x0))
@@ -203,7 +203,8 @@ class ARHT(Solver):
             span=span,
             num_steps=jnp.zeros((), jnp.int32),
         )
-        return iterate, ARHTState(key, rho, minimum, cores, cores, bisection), Info()
+        info = Info(full_gradients=num_gradients)
+        return iterate, ARHTState(key, rho, minimum, cores, cores, bisection), info
 
     def step(
         self,

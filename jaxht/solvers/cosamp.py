@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
 
+from jaxht._checks import check_count
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Leaf, PRNGKey
 from jaxht.constraints import SelectionConstraint, Support, check_selection
@@ -69,6 +70,7 @@ class MergingPursuit(Solver):
     ) -> Step[Any]:
         """The first Omega, from x0, which need not minimise f on its own support."""
         check_selection(constraint)
+        check_count("expand", self.expand)
         iterate = evaluate(objective, x0)
         merged = self._merge(objective, constraint, iterate)
         omega = cast(Support, first_support(constraint, x0, merged))

@@ -25,6 +25,7 @@ from jaxht.objectives.dual import (
 )
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
+from jaxht.solvers.sampling import check_batch_size
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import RefitStatus, refit
@@ -326,11 +327,7 @@ class SDIHT(DualAscent):
     ) -> Step[DualState]:
         """Compute alpha from x0."""
         n = objective.num_samples
-        if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
-            raise ValueError(
-                f"batch_size must be an int in [1, {n}], the number of samples; "
-                f"got {self.batch_size!r}"
-            )
+        check_batch_size(self.batch_size, n)
         iterate, ascent, bounds, info = self.start(objective, constraint, x0)
         b = self.batch_size
         squares = jnp.pad(objective.design.row_norms() ** 2, (0, -n % b))

@@ -19,10 +19,12 @@ class ExactStep(NamedTuple):
 
     Attributes:
         length: ``-<g, p> / ||A p||^2``, with the weights and the ridge of f; 0 where p = 0.
-        image: A p.
+        move: p times the length.
+        image: A times the move.
     """
 
     length: Array
+    move: Array
     image: Array
 
 
@@ -35,7 +37,10 @@ def exact_step(objective: LinearModel, point: Iterate, g: Array, p: Array) -> Ex
     image = objective.predict(unit)
     hessian = objective.hessian(point.x, point.pred)
     curvature = hessian.quadratic_form(unit, image)
-    return ExactStep(ratio(-real_vdot(g / divisor, unit), curvature), scale * image)
+    length = ratio(-real_vdot(g / divisor, unit), curvature)
+    # A p and the length may be too small and too large for their dtype.
+    in_units = length * scale
+    return ExactStep(length, in_units * unit, in_units * image)
 
 
 def restrict_or_all(T: Support, v: Array) -> Array:

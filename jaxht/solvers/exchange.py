@@ -52,9 +52,10 @@ class Exchange(Solver):
     ) -> Step[ExchangeState]:
         """x0, and its selection, completed, on which the first step refits."""
         check_selection(constraint, exchanges=True)
-        selected = complete_selection(objective, constraint, x0)
+        selected, num_gradients = complete_selection(objective, constraint, x0)
         state = ExchangeState(selected, jnp.array(True))
-        return evaluate(objective, x0), state, Info(refit_status=RefitStatus.FAILED)
+        info = Info(full_gradients=num_gradients, refit_status=RefitStatus.FAILED)
+        return evaluate(objective, x0), state, info
 
     def step(
         self,
@@ -75,7 +76,7 @@ class Exchange(Solver):
             rtol = DECREASE_ULPS * machine_eps(new.x)
         accepted = is_first | has_decreased(objective, new, iterate, rtol)
         info = Info(
-            full_gradients=1,
+            full_gradients=jnp.where(is_first, 0, 1),
             status=jnp.where(accepted, Status.RUNNING, Status.NO_PROGRESS),
             accepted=accepted,
             refit_status=found.status,

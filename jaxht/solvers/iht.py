@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
@@ -46,7 +48,9 @@ class IHT(Solver):
     Args:
         step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end
             as INVALID_STEP_SIZE. None: 1/L, L an upper estimate of the largest eigenvalue of the
-            Hessian; then f never increases without momentum. On ``1/2 ||Ax - y||^2`` eta = 1
+            Hessian; then f never increases without momentum, where L holds for all x. For the
+            losses without a bounded curvature, Poisson and Gamma regression, and for
+            :class:`jaxht.Custom` it holds near x0 at best: :class:`jaxht.NIHT` adapts its step. On ``1/2 ||Ax - y||^2`` eta = 1
             diverges for many A, and ends as DIVERGED.
         momentum: nu in [0, 1), a scalar, traced. None, the default, is 0, without the cost of
             storing x_prev.
@@ -86,10 +90,11 @@ class IHT(Solver):
         self, objective: Objective, constraint: Constraint, x0: Any, key: PRNGKey | None
     ) -> Step[IHTState]:
         """Evaluate f at x0; x_prev = x0."""
+        iterate = evaluate(objective, x0)
         step_size = self.step_size
         if step_size is None:
-            step_size = inverse_smoothness(objective.majorant().norm())
-        iterate = evaluate(objective, x0)
+            scale = jnp.minimum(objective.step_scale(iterate.pred), 1)
+            step_size = scale * inverse_smoothness(objective.majorant().norm())
         state = IHTState(step_size, None if self.momentum is None else iterate)
         return iterate, state, Info(status=check_step_size(step_size))
 

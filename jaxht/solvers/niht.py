@@ -130,7 +130,7 @@ class NIHT(Solver):
             tries=jnp.zeros((), jnp.int32),
             step_size=jnp.ones((), real_dtype(g)),
         )
-        return iterate, state, Info()
+        return iterate, state, Info(full_gradients=1, projections=1)
 
     def step(
         self, objective: Objective, constraint: Constraint, iterate: Iterate, state: NIHTState

@@ -172,21 +172,35 @@ class OLS(ForwardSelection):
         return state.growth.scores(problem, state.selected, iterate.x, iterate.pred)
 
 
-def complete_selection(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Array:
+class Completed(NamedTuple):
+    """A selection that was completed.
+
+    Attributes:
+        selected: bool, as many items as the constraint allows, if there are.
+        num_steps: int32, how many steps of orthogonal matching pursuit that took.
+    """
+
+    selected: Leaf
+    num_steps: Leaf
+
+
+def complete_selection(
+    objective: Objective, constraint: SelectionConstraint, x0: Array
+) -> Completed:
     """The active items of x0, and those that orthogonal matching pursuit adds up to k: a start for
     exchanges."""
     omp = OMP()
 
     def is_unfinished(carry):
-        _, state, status = carry
+        _, state, status, _ = carry
         return (status == Status.RUNNING) & (count(state.selected) < constraint.limit)
 
     def add(carry):
-        iterate, state, _ = carry
+        iterate, state, _, num_steps = carry
         iterate, state, info = omp.step(objective, constraint, iterate, state)
-        return iterate, state, info.as_arrays().status
+        return iterate, state, info.as_arrays().status, num_steps + 1
 
     iterate, state, info = omp.init(objective, constraint, x0, None)
-    start = iterate, state, info.as_arrays().status
-    _, state, _ = while_loop(is_unfinished, add, start)
-    return state.selected
+    start = iterate, state, info.as_arrays().status, jnp.zeros((), jnp.int32)
+    _, state, _, num_steps = while_loop(is_unfinished, add, start)
+    return Completed(state.selected, num_steps)

@@ -88,6 +88,16 @@ def start_sampling(
     return Iterate(x0), SamplingState(step_size, key), info
 
 
+def check_batch_size(batch_size: Any, num_samples: int) -> None:
+    """Raise ValueError unless it is an int between 1 and the number of samples."""
+    is_integer = isinstance(batch_size, int | np.integer) and not isinstance(batch_size, bool)
+    if not (is_integer and 1 <= batch_size <= num_samples):
+        raise ValueError(
+            f"batch_size must be an int in [1, {num_samples}], the number of samples; "
+            f"got {batch_size!r}"
+        )
+
+
 def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:
     """The expected smoothness of a minibatch, ``((b - 1) L + L_max) / b``.
 
@@ -176,11 +186,7 @@ def run_updates(
         [0.25, 1.0, 0.5, 0.75]
     """
     num_samples = objective.num_samples
-    if not (isinstance(batch_size, int | np.integer) and 1 <= batch_size <= num_samples):
-        raise ValueError(
-            f"batch_size must be an int in [1, {num_samples}], the number of samples; "
-            f"got {batch_size!r}"
-        )
+    check_batch_size(batch_size, num_samples)
 
     shape = (BLOCK_UPDATES, batch_size)
     weights = jnp.full(batch_size, 1 / batch_size, real_dtype(objective))

@@ -37,7 +37,9 @@ class VarianceReduction(Solver):
         """Compute the step size; f at x0 is left to the runner."""
         if self.snapshot not in ("random", "last"):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
-        return start_sampling(objective, x0, key, self.step_size, 0.2, self.batch_size)
+        return start_sampling(
+            objective, self._into_ball(x0), key, self.step_size, 0.2, self.batch_size
+        )
 
     def step(
         self,
@@ -61,7 +63,7 @@ class VarianceReduction(Solver):
 
         def project(z):
             r, _ = constraint.project(z, snapshot)
-            return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
+            return self._into_ball(r)
 
         def update(batch, indices, move):  # move leads from the snapshot to x
             pred = objective.minibatch_pred(whole, indices)
@@ -77,6 +79,10 @@ class VarianceReduction(Solver):
         x = project(snapshot + move)  # exactly feasible, in spite of rounding
         info = Info(full_gradients=1, sample_gradients=2 * b * m, projections=m)
         return Iterate(x), SamplingState(step_size, key), info
+
+    def _into_ball(self, x: Array) -> Array:
+        """The nearest point of the ball."""
+        return x if self.radius is None else l2_ball(x.ravel(), self.radius).reshape(x.shape)
 
 
 @pytree
@@ -109,7 +115,8 @@ class HTSVRG(VarianceReduction):
         batch_size: b, an int in [1, n], static.
         radius: omega, radius of the l2 ball onto which x is projected after thresholding, in units
             of x, traced. None: no ball.
-        snapshot: "random" or "last", static; which iterate of a stage is the next snapshot.
+        snapshot: "random" or "last", static; which iterate of a stage is the next snapshot. Of
+            stages of one update a random one is always x_0, which never moves.
         replace: bool, static; whether a minibatch may hold the same sample twice.
 
     Raises:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._settings import Settings, current_settings, use_settings
+from jaxht._snapshot import tracing_context
 from jaxht.linalg.full_precision import default_precision
 from jaxht.sweep._provenance import describe_environment
 from jaxht.sweep.grid import RESERVED, CellTrials, Grid, GridCell
@@ -237,16 +238,8 @@ MAX_POOLS = 64
 MAX_PROGRAMS = 2048
 
 
-# JAX keeps what it has traced of a function for as long as that is the same object, whatever its
-# globals are now. Under another value of this context it traces anew, jitted functions and bodies
-# of loops as well. JAX before 0.9 has no such contexts.
-_make_context: Any = getattr(jax, "make_user_context", None)
-_TRACED_FOR: Any = None if _make_context is None else _make_context(None)
-
-
-def _tracing_anew(sweep_id: str) -> contextlib.AbstractContextManager[None]:
-    """A context, of this thread, in which nothing counts that was traced for other sweeps."""
-    return contextlib.nullcontext() if _TRACED_FOR is None else _TRACED_FOR(sweep_id)
+# In which a thread traces for the sweep of an id.
+_tracing_for = tracing_context()
 
 
 class ProgramCache:
@@ -351,7 +344,7 @@ class ProgramCache:
         """A context in which the trial is traced for the program of a cell: anew, and an error names
         the cells."""
         try:
-            with _tracing_anew(self._id):
+            with _tracing_for(self._id):
                 yield
         except Exception as error:
             error.add_note(f"in the trial of a sweep, traced for {_describe_cells(cell)}")

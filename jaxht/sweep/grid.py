@@ -242,7 +242,9 @@ def _shorten(value: Any) -> str:
 
 
 def _to_coordinate(value: Value) -> Value:
-    """4.0 as 4: equal coordinates hash alike, wherever they come from."""
+    """4.0 and True as 4 and 1: equal coordinates hash alike, wherever they come from."""
+    if isinstance(value, bool):
+        return int(value)
     if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_EXACT:
         return int(value)
     return value

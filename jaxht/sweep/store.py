@@ -68,7 +68,7 @@ class Store:
     def __init__(
         self, path: str | os.PathLike[str], call: Mapping[str, Any], mixed: bool = False
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         own = json.loads(json.dumps({"format": FORMAT, **call}))
         # A program's text differs by environment, too, and tells nothing where that differs.
         environment = hash_json(_compared(own["environment"]))

@@ -9,6 +9,7 @@ from jaxht._typing import Array
 from jaxht.constraints import Support
 from jaxht.diagnostics._models import likelihood, linear_model, refuse
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.positive_definite import inverse
 from jaxht.linalg.products import apply_weights
 from jaxht.objectives.linear_model import LinearModel
@@ -84,6 +85,9 @@ def standard_errors(
     scale = model.normalise(jnp.ones((), H.dtype))
     padding = (indices == x.size).astype(H.dtype)
     information = H / scale + jnp.diag(padding)
+    # In units in which its diagonal is 1: products of two and more of them neither over- nor underflow.
+    unit = ratio(1.0, jnp.sqrt(jnp.diagonal(information)))
+    information = information * unit * unit[:, None]
     bread = inverse(information)
     # By what the other coefficients inflate each variance: its inverse is known up to rounding.
     inflation = jnp.diagonal(information) * jnp.diagonal(bread)
@@ -91,14 +95,15 @@ def standard_errors(
     if sandwich:
         scores = model.loss.derivative(u, model.y)
         squared_scores = apply_weights(model.sample_weights, scores**2)
-        columns = model.design.columns(indices)
+        columns = model.design.columns(indices) * unit[:, None]
         meat = matmul(columns * squared_scores, columns.T)
     else:
         ridge = support.gather(jnp.broadcast_to(model.penalty, model.shape), indices)
-        meat = _dispersion(model, u, support) * (H - jnp.diag(ridge)) / scale
+        J = (H - jnp.diag(ridge)) / scale
+        meat = _dispersion(model, u, support) * (J * unit * unit[:, None])
     variances = jnp.diagonal(matmul(bread, matmul(meat, bread)))
     variances = jnp.where(is_determined, variances, jnp.nan)
-    return support.scatter(jnp.sqrt(variances), indices)
+    return support.scatter(unit * jnp.sqrt(variances), indices)
 
 
 def _sum_over_samples(objective: Objective) -> LinearModel:

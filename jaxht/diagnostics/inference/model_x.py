@@ -27,6 +27,7 @@ from jaxht.constraints import Sparse
 from jaxht.designs import Dense
 from jaxht.diagnostics._models import linear_model, refuse
 from jaxht.linalg.full_precision import machine_eps, matmul
+from jaxht.linalg.inner_products import common_unit
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.positive_definite import inverse
 from jaxht.objectives.objective import Objective
@@ -256,8 +257,11 @@ def _draw_knockoffs(
         )
     mean = _weighted_moments(A, weights)[0] if mean is None else jnp.asarray(mean, A.dtype)
     centred = jnp.where(weights[:, None] > 0, A - mean, 0)
+    unit = jnp.ones(d, A.dtype)
     if covariance is None:
-        covariance = matmul((weights[:, None] * centred).T, centred) / n
+        unit = common_unit(centred, axis=0)[0]
+        z = centred / unit
+        covariance = matmul((weights[:, None] * z).T, z) / n
     sigma = jnp.asarray(covariance, A.dtype)
     if mean.shape != (d,) or sigma.shape != (d, d):
         raise ValueError(
@@ -266,10 +270,10 @@ def _draw_knockoffs(
         )
     scale = jnp.sqrt(jnp.diagonal(sigma))
     scale = jnp.where(scale > 0, scale, 1)
-    R = sigma / (scale * scale[:, None])
+    R = sigma / scale / scale[:, None]
     eigenvalues, V = eigh(R)
     floor = d * machine_eps(A)
-    is_singular = eigenvalues[0] <= floor
+    is_singular = ~(eigenvalues[0] > floor)
     if known_values(is_singular):
         raise ValueError(
             "covariance must be positive definite: a feature that is constant, or depends on "
@@ -285,6 +289,7 @@ def _draw_knockoffs(
     variances, Q = eigh(2 * jnp.diag(s) - slopes * s[:, None])
     root = Q * jnp.sqrt(jnp.maximum(variances, 0))
     noise = jax.random.normal(key, (n, d), A.dtype)
+    scale = scale * unit
     z = centred / scale
     return mean + scale * (z - matmul(z, slopes) + matmul(noise, root.T))
 
