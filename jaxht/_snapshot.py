@@ -55,7 +55,7 @@ class Snapshot:
         is one of this library."""
         if isinstance(fun, Snapshot):
             fun = fun.fun
-        if isinstance(fun, types.FunctionType) and fun.__module__.startswith("jaxht."):
+        if isinstance(fun, types.FunctionType) and (fun.__module__ or "").startswith("jaxht."):
             return fun
         values = tuple(_referred_values(fun, set()))
         return cls(fun, values) if values else fun

@@ -64,6 +64,7 @@ __all__ = [
     "sum_conjugates",
     "supergradient",
     "support_margin",
+    "underflow",
 ]
 
 
@@ -213,7 +214,23 @@ def _num_nonzeros(x: Array) -> Array:
 
 
 def underflow(objective: LinearModel, x: Array, slopes: Array) -> Array:
-    """What sums of N terms lose at most where terms underflow; nothing where all are exactly 0."""
+    """What sums of N terms lose at most where terms underflow; nothing where all are exactly 0.
+
+    Args:
+        objective: a linear model, prepared.
+        x: like the variable.
+        slopes: (n,), derivatives of the losses.
+
+    Returns:
+        A scalar: N times the smallest normal number, or 0.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.array([0.0, 4.0]))
+        >>> lost = jaxht.objectives.dual.underflow(f, jnp.zeros(2), jnp.array([0.0, -4.0]))
+        >>> 0 < float(lost) < 1e-30
+        True
+    """
     lost = _num_operations(objective, x) * float(jnp.finfo(x.dtype).tiny)
     return jnp.where(jnp.any(x != 0) | jnp.any(slopes != 0), lost, 0)
 
