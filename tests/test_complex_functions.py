@@ -200,6 +200,7 @@ TAKES = {
     ),
     "jaxht.objectives.dual.sum_conjugates": lambda: dual.sum_conjugates(PREPARED, PRED, PRED),
     "jaxht.objectives.dual.supergradient": lambda: dual.supergradient(PREPARED, PRED, PRED),
+    "jaxht.objectives.dual.underflow": lambda: dual.underflow(PREPARED, FOUND.x, PRED),
     "jaxht.validate": lambda: jaxht.validate(F, F, Sparse(), SOLVER, ks=[1, 2]).losses,
 }
 REAL = "objective must be real"
