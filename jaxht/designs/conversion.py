@@ -74,8 +74,8 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
         return A
     if isinstance(A, np.ma.MaskedArray):
         check_array("A", A)
-    if isinstance(A, np.ndarray) and not A.dtype.isnative:
-        A = A.astype(A.dtype.newbyteorder("="))
+    if isinstance(A, np.ndarray):
+        A = _in_native_order(A)
     if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
         return Dense(A)  # type: ignore[arg-type]
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
@@ -95,12 +95,15 @@ def _shard(A: Any, sharding: NamedSharding) -> Any:
     if len(A.shape) != 2:
         raise ValueError(f"A must have shape (n, d); got {A.shape}")
     if isinstance(A, np.ndarray | jax.Array):
-        A = np.asarray(A)
-        is_integer = A.dtype.kind in "iub"  # which sparse matrices do not keep either
-        A = A.astype(
-            jnp.result_type(float) if is_integer else A.dtype.newbyteorder("="), copy=False
-        )
+        A = _in_native_order(np.asarray(A))
+        if A.dtype.kind in "iub":  # which sparse matrices do not keep either
+            A = A.astype(jnp.result_type(float))
     return ShardedMatrix.build(A, sharding)
+
+
+def _in_native_order(A: np.ndarray) -> np.ndarray:
+    """A with the bytes of its numbers in this machine's order."""
+    return A if A.dtype.isnative else A.astype(A.dtype.newbyteorder("="))
 
 
 def hstack(parts: Sequence[Any]) -> Stacked:

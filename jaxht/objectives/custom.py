@@ -50,12 +50,13 @@ class Custom(Objective):
     Args:
         fun: a function of x and args that returns a real scalar, static. Every new function object
             is compiled anew: define it once, and pass what changes as args. It is also compiled
-            anew where something else stands among the globals and the variables around it, its
-            default values, or the arguments of a ``functools.partial``, also in tuples, lists and
-            dictionaries of up to 1000 items, and around functions of its module that it calls.
-            Numbers, texts and arrays of up to 1 MB are compared by value. Of larger arrays and of
-            other objects it is seen that another took their place, not that one was changed where
-            it is; in a jit of the caller nothing is seen.
+            anew where it has other code, or something else stands among the globals and the
+            variables around it, its default values, or the arguments of a ``functools.partial``,
+            also in tuples, lists and dictionaries of up to 1000 items, and around functions of its
+            module that it calls, in loops and jitted ones (of JAX 0.9 on) as well. Numbers,
+            texts and arrays of up to 1 MB are compared by value. Of larger arrays and of other
+            objects it is seen that another took their place, not that one was changed where it is;
+            in a jit of the caller nothing is seen.
         args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the
             variable's dtype, everything else is passed as it is.
         like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or
