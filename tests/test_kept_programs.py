@@ -194,14 +194,15 @@ def test_a_second_process_traces_nothing_that_it_knows(tmp_path):
     assert fit_all(tmp_path, own_factor="-1")["own"][2] != second["own"][2]
 
     # A file that is damaged, in a single bit, is written anew.
-    traces = {trace: trace.read_bytes() for trace in sorted(tmp_path.glob("*.trace"))}
-    for trace, content in traces.items():
-        middle = len(content) // 2
-        trace.write_bytes(content[:middle] + bytes([content[middle] ^ 2]) + content[middle + 1 :])
+    damaged = {}
+    for trace in tmp_path.glob("*.trace"):
+        content = bytearray(trace.read_bytes())
+        content[len(content) // 2] ^= 2
+        damaged[trace] = bytes(content)
+        trace.write_bytes(damaged[trace])
     third = fit_all(tmp_path)
     assert all(third[name] == (first[name][0], *second[name][1:]) for name in library)
-    assert all(len(trace.read_bytes()) == len(content) for trace, content in traces.items())
-    assert fit_all(tmp_path) == second
+    assert all(trace.read_bytes() != content for trace, content in damaged.items())
 
     # Another setting of JAX is another program.
     precise = fit_all(tmp_path, JAX_DEFAULT_MATMUL_PRECISION="highest")
@@ -210,9 +211,20 @@ def test_a_second_process_traces_nothing_that_it_knows(tmp_path):
 
 def test_traces_of_files_that_have_changed_since_are_not_kept(tmp_path):
     pytest.importorskip("flatbuffers")
-    imported = "import jaxht.runner._exported as exported\nexported.IMPORTED = 0.0\n"
-    run_alone(imported + FITS, JAXHT_KEEP_PROGRAMS=str(tmp_path), OWN_FACTOR="1")
-    assert any(tmp_path.iterdir()) and not any(tmp_path.glob("*.trace"))
+    code = """
+import numpy as np
+import jaxht
+import jaxht.runner._exported as exported
+
+exported.IMPORTED += SHIFT
+A = np.random.default_rng(0).standard_normal((20, 5))
+jaxht.solve(jaxht.LeastSquares(A, A[:, 1]), jaxht.Sparse(2))
+"""
+    for name, shift in (("unchanged", 0), ("changed", -1e10)):
+        folder = tmp_path / name
+        run_alone(code.replace("SHIFT", str(shift)), JAXHT_KEEP_PROGRAMS=str(folder))
+        assert any(folder.iterdir())
+        assert any(folder.glob("*.trace")) == (name == "unchanged")
 
 
 def test_a_relative_folder_stays_where_it_was(tmp_path):
