@@ -50,8 +50,8 @@ class IHT(Solver):
             as INVALID_STEP_SIZE. None: 1/L, L an upper estimate of the largest eigenvalue of the
             Hessian; then f never increases without momentum, where L holds for all x. For the
             losses without a bounded curvature, Poisson and Gamma regression, and for
-            :class:`jaxht.Custom` it holds near x0 at best: :class:`jaxht.NIHT` adapts its step. On ``1/2 ||Ax - y||^2`` eta = 1
-            diverges for many A, and ends as DIVERGED.
+            :class:`jaxht.Custom` it holds near x0 at best: :class:`jaxht.NIHT` adapts its step. On
+            ``1/2 ||Ax - y||^2`` eta = 1 diverges for many A, and ends as DIVERGED.
         momentum: nu in [0, 1), a scalar, traced. None, the default, is 0, without the cost of
             storing x_prev.
         nesterov: bool, static; which of the two forms is used with momentum.

@@ -85,9 +85,13 @@ def standard_errors(
     scale = model.normalise(jnp.ones((), H.dtype))
     padding = (indices == x.size).astype(H.dtype)
     information = H / scale + jnp.diag(padding)
-    # In units in which its diagonal is 1: products of two and more of them neither over- nor underflow.
+    # In units in which its diagonal is 1, so that no product of such matrices over- or underflows.
     unit = ratio(1.0, jnp.sqrt(jnp.diagonal(information)))
-    information = information * unit * unit[:, None]
+
+    def in_units(matrix: Array) -> Array:
+        return matrix * unit * unit[:, None]
+
+    information = in_units(information)
     bread = inverse(information)
     # By what the other coefficients inflate each variance: its inverse is known up to rounding.
     inflation = jnp.diagonal(information) * jnp.diagonal(bread)
@@ -100,7 +104,7 @@ def standard_errors(
     else:
         ridge = support.gather(jnp.broadcast_to(model.penalty, model.shape), indices)
         J = (H - jnp.diag(ridge)) / scale
-        meat = _dispersion(model, u, support) * (J * unit * unit[:, None])
+        meat = _dispersion(model, u, support) * in_units(J)
     variances = jnp.diagonal(matmul(bread, matmul(meat, bread)))
     variances = jnp.where(is_determined, variances, jnp.nan)
     return support.scatter(unit * jnp.sqrt(variances), indices)
